@@ -1,0 +1,1 @@
+"""Pure functions over records: statistics, comparisons, crossovers. No torch, no meters."""

@@ -1,0 +1,1 @@
+"""Commands; imports happen inside the command functions so that --help is instant."""

@@ -1,0 +1,1 @@
+"""Corpus, tokenizer, batches, and the recall task."""

@@ -1,0 +1,1 @@
+"""Hardware as data: one TOML profile per machine, every number with its unit and source."""

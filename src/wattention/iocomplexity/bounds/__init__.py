@@ -1,0 +1,1 @@
+"""Lower bounds on data movement, one theorem a file; the folder is the registry."""

@@ -1,0 +1,1 @@
+"""Kernels that more than one mechanism stands on."""

@@ -1,0 +1,1 @@
+"""GPT-2 with a slot for attention, and generation with a cache."""

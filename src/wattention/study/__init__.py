@@ -1,0 +1,1 @@
+"""A grid of runs in randomised blocks; launchers; results on disk."""
