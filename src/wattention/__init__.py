@@ -1,3 +1,3 @@
-"""Which attention mechanism to train with, what it costs in seconds, bytes and joules, why, and how far from the limit."""
+"""Which attention mechanism to train with: its seconds, bytes and joules, why, and how far from the limit."""
 
 __version__ = "0.1.0"

@@ -32,7 +32,7 @@ class UserError(ValueError):
         super().__init__("\n  ".join(parts))
 
 
-class Unsupported(UserError):
+class UnsupportedError(UserError):
     """A mechanism, kernel or device cannot do what was asked, and falling back silently is not an option."""
 
 

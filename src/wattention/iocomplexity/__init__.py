@@ -1,1 +1,1 @@
-"""Data movement of attention: memory machine, schedules, bounds, planner, pebble game, cache simulator. No torch here."""
+"""Data movement of attention: memory machine, schedules, bounds, planner, pebble game, cache simulator."""

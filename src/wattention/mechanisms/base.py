@@ -80,7 +80,7 @@ class Mechanism:
         paper: citation with the numbers of the equations implemented.
         config: class of its settings; its defaults are the mechanism as named.
         build: (shape, config, dropout) -> module; ``shape.tokens`` is the context, the longest T it will see.
-            Raises ``UserError`` for settings that cannot be and ``Unsupported`` for what ``limits`` lists.
+            Raises ``UserError`` for settings that cannot be and ``UnsupportedError`` for what ``limits`` lists.
         reference: (parameters, x, shape, config) -> y, the definition of correct: plain loops or plain einsums in the
             dtype of ``x``, differentiable, where ``parameters`` is the module's ``state_dict`` in that dtype.
         cost: (shape, config, bytes_per_element) -> exact cost of one layer.
