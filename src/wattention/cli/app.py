@@ -1,8 +1,36 @@
-"""The command ``wattention``: one sub-command a file, found by name in this folder's table."""
+"""The command ``wattention``: every sub-command lives in a file of this folder and imports what it needs when it runs.
+
+Errors a user can cause end in one message on stderr and exit code 2, without a traceback.
+"""
 
 from __future__ import annotations
+
+import sys
+
+import typer
+
+from wattention.cli import check, compare, doctor, runs
+from wattention.core.errors import UserError
+
+app = typer.Typer(
+    name="wattention",
+    help="Which attention mechanism to train with, what it costs, why, and how far it is from the limit.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(compare.compare)
+app.command()(check.check)
+app.command()(runs.report)
+app.command(name="list")(runs.list_runs)
+app.command()(doctor.doctor)
 
 
 def main() -> None:
     """Run the command line."""
-    raise SystemExit("not built yet")
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

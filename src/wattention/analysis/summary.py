@@ -1,0 +1,303 @@
+"""From raw records to what a reader compares: one summary a mechanism, with intervals, ratios, ties and crossovers.
+
+Pure functions over records; nothing is dropped. Cells that failed give their reason instead of numbers, flagged
+windows are counted in the notes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wattention.analysis.blocks import BlockModel, Ratio, fit_blocks
+from wattention.analysis.crossover import Crossover, find_crossover
+from wattention.core.quantities import Absent, Quantity, Reading
+from wattention.core.records import CellRecord, Phase
+from wattention.core.run_spec import RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One column of the comparison: where its number is found in a training cell's record.
+
+    Args:
+        phase: the phase whose readings hold it.
+        reading: name of the reading; ``per`` names another reading to divide by.
+        lower_is_better: None where no direction is better.
+        noisy: differs from block to block, so it gets an interval and ties; else blocks must agree and one is shown.
+    """
+
+    key: str
+    phase: str
+    reading: str
+    per: str = ""
+    unit: str
+    lower_is_better: bool | None = True
+    noisy: bool = True
+
+
+MEASURES: tuple[Measure, ...] = (
+    Measure(key="tokens_per_s", phase="train", reading="tokens", per="time_s", unit="token/s", lower_is_better=False),
+    Measure(key="step_s", phase="train", reading="time_s", per="steps", unit="s"),
+    Measure(key="peak_tensor_bytes", phase="memory", reading="peak_tensor_bytes", unit="byte", noisy=False),
+    Measure(key="peak_rss_bytes", phase="train", reading="peak_rss_bytes", unit="byte"),
+    Measure(key="peak_allocated_bytes", phase="train", reading="cuda_peak_allocated_bytes", unit="byte", noisy=False),
+    Measure(key="flop_per_token", phase="train", reading="flop_per_token", unit="flop/token", noisy=False),
+    Measure(key="cpu_s_per_step", phase="train", reading="cpu_s", per="steps", unit="s"),
+    Measure(key="energy_per_token_j", phase="train", reading="energy_j", per="tokens", unit="J/token"),
+    Measure(key="prefill_s", phase="prefill", reading="time_s", per="prompts", unit="s"),
+    Measure(key="decode_s_per_token", phase="decode", reading="time_s", per="tokens", unit="s/token"),
+    Measure(key="cache_bytes_per_token", phase="decode", reading="cache_bytes_per_token", unit="byte/token", noisy=False),
+    Measure(key="heldout_bits_per_byte", phase="evaluate", reading="heldout_bits_per_byte", unit="bit/byte"),
+    Measure(key="recall_accuracy", phase="evaluate", reading="recall_accuracy", unit="accuracy", lower_is_better=False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismSummary:
+    """All that is known of one mechanism in one run.
+
+    Args:
+        status: ``ok`` when at least one block trained; else the status of what stopped it.
+        detail: why it stopped, in words; empty for ``ok``.
+        failed_clauses: conformance clauses it failed.
+        kernels: attention kernels that really ran in training.
+        quantities: by measure key; absent ones say why.
+        best: keys in which it is the best, or tied with the best.
+        time_ratio: its time per step over the reference's; None for the reference itself or where one is missing.
+    """
+
+    label: str
+    status: str
+    detail: str = ""
+    failed_clauses: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    quantities: Mapping[str, Reading] = field(default_factory=dict)
+    best: frozenset[str] = frozenset()
+    time_ratio: Ratio | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthPoint:
+    """One mechanism's layer at one length: forward and backward time, and peak memory."""
+
+    time_s: Reading
+    peak_bytes: Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One run, summarised.
+
+    Args:
+        reference: the mechanism that ratios refer to, ``baseline`` where the run has it, else the first.
+        lengths: by mechanism, by length.
+        crossovers: by mechanism, then by ``(rival, "time" or "memory")``.
+        notes: what a reader must know to read the numbers, in words.
+    """
+
+    spec: RunSpec
+    reference: str
+    mechanisms: tuple[MechanismSummary, ...]
+    lengths: Mapping[str, Mapping[int, LengthPoint]]
+    crossovers: Mapping[str, Mapping[tuple[str, str], Crossover]]
+    notes: tuple[str, ...]
+
+
+def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
+    """Summarise the records of one run."""
+    labels = [choice.label for choice in spec.mechanisms]
+    reference = "baseline" if "baseline" in labels else labels[0]
+    trained = _by_block(records, "train")
+    quantities: dict[str, dict[str, Reading]] = {label: {} for label in labels}
+    best: dict[str, set[str]] = {label: set() for label in labels}
+    ratios: dict[str, Ratio] = {}
+    for measure in MEASURES:
+        values = {label: _values(measure, trained.get(label, {})) for label in labels}
+        model = _fit(values) if measure.noisy else None
+        for label in labels:
+            quantities[label][measure.key] = _summarise(measure, label, values[label], model)
+        for label in _best(measure, {label: quantities[label][measure.key] for label in labels}, model):
+            best[label].add(measure.key)
+        if measure.key == "step_s" and model is not None and reference in model.labels:
+            ratios = model.ratios_to(reference)
+    lengths = {label: _lengths(_by_block(records, "lengths").get(label, {})) for label in labels}
+    return Comparison(
+        spec=spec,
+        reference=reference,
+        mechanisms=tuple(
+            _mechanism(label, records, quantities[label], frozenset(best[label]), ratios.get(label)) for label in labels
+        ),
+        lengths=lengths,
+        crossovers={label: _crossovers(label, lengths) for label in labels},
+        notes=_notes(spec, records),
+    )
+
+
+def _by_block(records: Iterable[CellRecord], kind: str) -> dict[str, dict[int, CellRecord]]:
+    """Successful cells of a kind, by mechanism and block; a repeated cell counts once, the first time."""
+    out: dict[str, dict[int, CellRecord]] = {}
+    for record in records:
+        if record.key.kind == kind and record.status == "ok":
+            out.setdefault(record.key.mechanism, {}).setdefault(record.key.block, record)
+    return out
+
+
+def _values(measure: Measure, by_block: Mapping[int, CellRecord]) -> dict[int, Reading]:
+    return {block: _value(measure, record.phases.get(measure.phase, Phase())) for block, record in by_block.items()}
+
+
+def _value(measure: Measure, phase: Phase) -> Reading:
+    reading = phase.readings.get(measure.reading)
+    if reading is None:
+        return Absent(f"the {measure.phase} phase recorded no {measure.reading}")
+    if isinstance(reading, Absent) or not measure.per:
+        return reading
+    divisor = phase.readings.get(measure.per)
+    if divisor is None or isinstance(divisor, Absent):
+        return divisor or Absent(f"the {measure.phase} phase recorded no {measure.per}")
+    by = divisor.value
+    return Quantity(
+        value=reading.value / by,
+        unit=measure.unit,
+        # a count divided by a time is as good as the clock: the weaker origin of the two names the result
+        origin=divisor.origin if reading.origin == "counted" else reading.origin,
+        source=reading.source if measure.per != "time_s" else divisor.source,
+        low=None if reading.low is None else reading.low / by,
+        high=None if reading.high is None else reading.high / by,
+    )
+
+
+def _fit(values: Mapping[str, Mapping[int, Reading]]) -> BlockModel | None:
+    numbers = {
+        label: {b: q.value for b, q in by_block.items() if isinstance(q, Quantity) and q.value > 0}
+        for label, by_block in values.items()
+    }
+    return fit_blocks(numbers) if any(numbers.values()) else None
+
+
+def _summarise(measure: Measure, label: str, by_block: Mapping[int, Reading], model: BlockModel | None) -> Reading:
+    numbers = [q for q in by_block.values() if isinstance(q, Quantity)]
+    if not numbers:
+        absent = next((q for q in by_block.values() if isinstance(q, Absent)), None)
+        return absent or Absent("no training cell of this mechanism finished")
+    first = numbers[0]
+    if model is None or label not in model.labels:
+        middle = statistics.median(q.value for q in numbers)
+        return Quantity(value=middle, unit=measure.unit, origin=first.origin, source=first.source)
+    estimate = model.mean(label)
+    low, high = estimate.low, estimate.high
+    if first.origin == "estimated" and first.low is not None and first.high is not None:
+        # the range of a stand-in model is far wider than the noise between blocks, and says more
+        low = min(q.low for q in numbers if q.low is not None)
+        high = max(q.high for q in numbers if q.high is not None)
+    return Quantity(
+        value=estimate.value, unit=measure.unit, origin=first.origin, source=first.source, low=low, high=high
+    )
+
+
+def _best(measure: Measure, readings: Mapping[str, Reading], model: BlockModel | None) -> list[str]:
+    """The best of a column and those that tie with it; none where only one has a number or all are equal."""
+    numbers = {label: q.value for label, q in readings.items() if isinstance(q, Quantity)}
+    if measure.lower_is_better is None or len(numbers) < 2:
+        return []
+    pick: Callable[..., str] = min if measure.lower_is_better else max
+    leader = pick(numbers, key=numbers.__getitem__)
+    if model is None:
+        tied = [label for label, value in numbers.items() if value == numbers[leader]]
+    else:
+        against = model.ratios_to(leader)
+        tied = [label for label in numbers if label == leader or against[label].tie]
+    return tied if len(tied) < len(numbers) else []
+
+
+def _mechanism(
+    label: str,
+    records: Sequence[CellRecord],
+    quantities: Mapping[str, Reading],
+    best: frozenset[str],
+    time_ratio: Ratio | None,
+) -> MechanismSummary:
+    ours = [record for record in records if record.key.mechanism == label]
+    trained = [record for record in ours if record.key.kind == "train" and record.status == "ok"]
+    failures = [record for record in ours if record.status != "ok" and record.key.kind != "lengths"]
+    status, detail = "ok", ""
+    if not trained:
+        status = failures[0].status if failures else "not run"
+        detail = failures[0].detail if failures else "no cell of this mechanism has run yet"
+    kernels = dict.fromkeys(kernel for record in trained for kernel in record.facts.get("kernels", ()))
+    failed = [clause for record in ours for clause in record.facts.get("failed_clauses", ())]
+    return MechanismSummary(
+        label=label,
+        status=status,
+        detail=detail,
+        failed_clauses=tuple(dict.fromkeys(failed)),
+        kernels=tuple(kernels),
+        quantities=quantities,
+        best=best,
+        time_ratio=time_ratio,
+    )
+
+
+def _lengths(by_block: Mapping[int, CellRecord]) -> dict[int, LengthPoint]:
+    lengths = sorted({int(name) for record in by_block.values() for name in record.phases})
+    return {
+        length: LengthPoint(
+            time_s=_median_over_blocks(by_block.values(), str(length), "layer_time_s"),
+            peak_bytes=_median_over_blocks(by_block.values(), str(length), "layer_peak_tensor_bytes"),
+        )
+        for length in lengths
+    }
+
+
+def _median_over_blocks(records: Iterable[CellRecord], phase: str, name: str) -> Reading:
+    readings = [record.phases[phase].readings[name] for record in records if phase in record.phases]
+    numbers = [q for q in readings if isinstance(q, Quantity)]
+    if not numbers:
+        return readings[0]
+    middle = statistics.median(q.value for q in numbers)
+    return Quantity(value=middle, unit=numbers[0].unit, origin=numbers[0].origin, source=numbers[0].source)
+
+
+def _crossovers(
+    label: str, lengths: Mapping[str, Mapping[int, LengthPoint]]
+) -> dict[tuple[str, str], Crossover]:
+    out: dict[tuple[str, str], Crossover] = {}
+    for rival in ("baseline", "flash"):
+        if rival == label or rival not in lengths:
+            continue
+        for quantity, attribute in (("time", "time_s"), ("memory", "peak_bytes")):
+            ours, theirs = (_numbers(lengths[one], attribute) for one in (label, rival))
+            out[rival, quantity] = find_crossover(ours, theirs)
+    return out
+
+
+def _numbers(points: Mapping[int, LengthPoint], attribute: str) -> dict[int, float]:
+    readings = {length: getattr(point, attribute) for length, point in points.items()}
+    return {length: q.value for length, q in readings.items() if isinstance(q, Quantity)}
+
+
+def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
+    notes: list[str] = []
+    if any(record.simulated for record in records):
+        notes.append("Some records are SIMULATED: their readings come from a replay, not from this machine.")
+    flagged = [
+        (record, name, flag["kind"])
+        for record in records
+        for name, phase in record.phases.items()
+        for flag in phase.flags
+    ]
+    if flagged:
+        kinds = ", ".join(sorted({kind for _, _, kind in flagged}))
+        cells = len({record.key for record, _, _ in flagged})
+        notes.append(f"{cells} of {len(records)} cells have disturbed windows ({kinds}); kept, not dropped.")
+    for record in records:
+        if record.status != "ok":
+            notes.append(f"{record.key}: {record.status.replace('_', ' ')}: {record.detail}")
+    hosts = {record.environment.get("host", {}).get("hostname") for record in records if record.environment}
+    if len(hosts) > 1:
+        notes.append("Records of several hosts in one run: only ratios within a block can be compared.")
+    if spec.blocks == 1:
+        notes.append("One block: there is no spread, so no intervals, and every difference is printed as a tie.")
+    return tuple(notes)

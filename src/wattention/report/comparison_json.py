@@ -1,0 +1,44 @@
+"""One comparison as one line of JSON, for programs: every quantity with unit, origin and source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from wattention.analysis.summary import Comparison, MechanismSummary
+from wattention.core.records import SCHEMA
+
+
+def comparison_json(comparison: Comparison, *, folder: Path) -> str:
+    """Return ``{"schema", "run", "reference", "mechanisms": [...], "notes"}`` without a line break."""
+    out = {
+        "schema": SCHEMA,
+        "run": str(folder),
+        "reference": comparison.reference,
+        "mechanisms": [_mechanism(comparison, summary) for summary in comparison.mechanisms],
+        "notes": list(comparison.notes),
+    }
+    return json.dumps(out, allow_nan=False, separators=(",", ":"))
+
+
+def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, Any]:
+    return {
+        "mechanism": summary.label,
+        "status": summary.status,
+        "detail": summary.detail,
+        "failed_clauses": list(summary.failed_clauses),
+        "kernels": list(summary.kernels),
+        "quantities": {key: reading.to_json() for key, reading in summary.quantities.items()},
+        "best": sorted(summary.best),
+        "time_ratio": None if summary.time_ratio is None else asdict(summary.time_ratio) | {"tie": summary.time_ratio.tie},
+        "lengths": {
+            str(length): {"time": point.time_s.to_json(), "peak": point.peak_bytes.to_json()}
+            for length, point in comparison.lengths[summary.label].items()
+        },
+        "crossovers": [
+            {"than": rival, "in": what, "kind": found.kind, "length_tokens": found.length_tokens}
+            for (rival, what), found in comparison.crossovers[summary.label].items()
+        ],
+    }

@@ -1,0 +1,89 @@
+"""Print a document with rich, for narrow and wide terminals, colour or none; a pipe gets plain text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from wattention.core.quantities import Quantity
+from wattention.report.document import Cell, Document, Section, Table
+from wattention.report.units import format_reading
+
+PIPE_WIDTH = 120
+"""Columns of the text when nobody's terminal says how wide it is."""
+
+_GAP = 2
+
+
+def print_document(document: Document, *, file: TextIO | None = None, width: int | None = None) -> None:
+    """Print a document; ``width`` defaults to the terminal's."""
+    console = open_console(file, width)
+    console.print(Text(document.title, style="bold"))
+    console.print(document.answer, markup=False, highlight=False)
+    for section in document.sections:
+        _print_section(console, section)
+
+
+def open_console(file: TextIO | None = None, width: int | None = None) -> Console:
+    """Return a console that respects NO_COLOR, and prints plain text of a fixed width into a pipe."""
+    file = file or sys.stdout
+    if width is None and not file.isatty() and "COLUMNS" not in os.environ:
+        width = PIPE_WIDTH
+    return Console(file=file, width=width, highlight=False, soft_wrap=False)
+
+
+def _print_section(console: Console, section: Section) -> None:
+    console.print()
+    console.print(Text(section.title, style="bold"))
+    if section.table is not None:
+        for columns in _split(section.table, console.width):
+            console.print(_rich_table(section.table, columns))
+    for note in section.notes:
+        console.print(Padding(Text(note, style="dim"), (0, 0, 0, 0)), markup=False)
+
+
+def _split(table: Table, width: int) -> list[list[int]]:
+    """Share the columns over as many tables as the width needs, the first column leading each."""
+    widths = [
+        max(len(line) for line in (*column.heading.split("\n"), *(_text(row[i]) for row in table.rows), ""))
+        for i, column in enumerate(table.columns)
+    ]
+    parts: list[list[int]] = [[0]]
+    used = widths[0]
+    for i in range(1, len(widths)):
+        if used + _GAP + widths[i] > width and len(parts[-1]) > 1:
+            parts.append([0])
+            used = widths[0]
+        parts[-1].append(i)
+        used += _GAP + widths[i]
+    return parts
+
+
+def _rich_table(table: Table, columns: Sequence[int]) -> RichTable:
+    out = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for i in columns:
+        column = table.columns[i]
+        out.add_column(Text(column.heading), justify="right" if column.numeric else "left", no_wrap=True)
+    for row in table.rows:
+        out.add_row(*(Text(_text(row[i]), style=_style(row[i])) for i in columns))
+    return out
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell.content, str):
+        text = cell.content
+    else:
+        has_interval = isinstance(cell.content, Quantity) and cell.content.low is not None
+        text = format_reading(cell.content, interval=has_interval)
+    return f"*{text}" if cell.best else text
+
+
+def _style(cell: Cell) -> str:
+    return "red" if cell.alarm else "green" if cell.best else ""

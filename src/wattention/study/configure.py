@@ -1,0 +1,116 @@
+"""Turn what a user asked for, in a TOML file and on the command line, into one frozen run specification.
+
+Later wins: the defaults, then the TOML file, then the command line's options, then ``--set KEY=VALUE``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wattention.core.errors import UserError, unknown_name
+from wattention.core.run_spec import STUDY_MECHANISMS, RunSpec
+from wattention.core.specs import PRESETS
+
+SECTIONS = ("model", "data", "training", "measure")
+
+DEFAULTS: dict[str, Any] = {
+    "preset": "tiny",
+    "mechanisms": list(STUDY_MECHANISMS),
+    "training": {"steps": 40, "batch": 2, "warmup_steps": 8, "learning_rate": 3e-3},
+    "data": {"heldout_tokens": 16384},
+}
+"""The comparison that ``wattention compare`` runs when asked for nothing else; sized to three minutes on two cores."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a configuration file.
+
+    Raises:
+        UserError: it is missing or not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UserError("cannot read the configuration", got=f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError("the configuration is not TOML", got=f"{path}: {error}") from error
+
+
+def build_run_spec(layers: Sequence[Mapping[str, Any]], settings: Sequence[str], *, threads: int) -> RunSpec:
+    """Merge layers of configuration, lowest first, and ``KEY=VALUE`` settings into a run specification.
+
+    Args:
+        layers: each with the fields of :class:`RunSpec`; ``model`` may be left to ``preset``, and a mechanism may be
+            written as a name, a Python file, ``label=name``, or the fields of ``MechanismChoice``.
+        settings: ``model.layers=4``, ``training.learning_rate=1e-3``, or ``LABEL.setting=value`` for a mechanism.
+        threads: CPU threads where no layer says.
+
+    Raises:
+        UserError: an unknown field, section, preset or mechanism label, or a value that does not fit.
+    """
+    fields: dict[str, Any] = {"threads": threads}
+    for layer in layers:
+        fields = _merge(fields, layer)
+    choices = _choices(fields.pop("mechanisms"))
+    for setting in settings:
+        _apply(setting, fields, choices)
+    preset = fields.pop("preset")
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    model = {**PRESETS[preset], **fields.pop("model", {})}
+    return RunSpec(**{**fields, "model": model, "mechanisms": list(choices.values()), "data": fields.get("data", {})})
+
+
+def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(low)
+    for key, value in high.items():
+        both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+        out[key] = _merge(out[key], value) if both else value
+    return out
+
+
+def _choices(mechanisms: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Give every mechanism a label of its own; the second ``flash`` is ``flash#2``, so that an A/A test just works."""
+    out: dict[str, dict[str, Any]] = {}
+    for entry in mechanisms:
+        choice = dict(entry) if isinstance(entry, Mapping) else _parse_choice(str(entry))
+        label, copies = choice["label"], 2
+        while choice["label"] in out:
+            choice["label"] = f"{label}#{copies}"
+            copies += 1
+        out[choice["label"]] = choice
+    return out
+
+
+def _parse_choice(text: str) -> dict[str, Any]:
+    label, equals, source = text.partition("=")
+    if not equals:
+        label, source = (Path(text).stem if text.endswith(".py") else text), text
+    if source.endswith(".py"):
+        source = str(Path(source).resolve())
+    return {"label": label, "source": source}
+
+
+def _apply(setting: str, fields: dict[str, Any], choices: dict[str, dict[str, Any]]) -> None:
+    path, equals, text = setting.partition("=")
+    owner, dot, key = path.partition(".")
+    if not equals or not dot:
+        raise UserError("a setting cannot be read", got=setting, wanted="SECTION.KEY=VALUE, e.g. model.layers=4")
+    value = _parse_value(text)
+    if owner in SECTIONS:
+        fields[owner] = {**fields.get(owner, {}), key: value}
+    elif owner in choices:
+        choices[owner] = {**choices[owner], "settings": {**choices[owner].get("settings", {}), key: value}}
+    else:
+        raise unknown_name("section or mechanism of a setting", owner, (*SECTIONS, *choices))
+
+
+def _parse_value(text: str) -> Any:
+    """Read a value as TOML does; bare words are strings."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

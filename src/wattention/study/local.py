@@ -1,0 +1,145 @@
+"""Run cells on this machine, one process each, forked from a server that has torch loaded but has run nothing.
+
+The server (Python's own ``forkserver``) costs one import of torch for a whole run instead of one a cell; every cell
+still starts from a process that never computed anything. A cell sends progress while it works and its record at the
+end; a process that dies without one (killed, out of memory, segmentation fault) leaves a record saying so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from wattention.core.records import CellRecord, Status
+from wattention.core.run_spec import CellSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """A sign of life of a running cell: the phase, how far it is, and what it has to say."""
+
+    phase: str
+    done: int = 0
+    total: int = 0
+    text: str = ""
+
+
+MALLOC_SETTINGS = {
+    "default": {},
+    "keep": {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TOP_PAD_": str(2**26)},
+}
+"""glibc settings by name. ``keep`` keeps freed memory in the process, so that a step is not timed while the kernel
+zeroes pages it zeroed a step before; ``default`` is glibc as it comes. The same for all mechanisms of a run."""
+
+
+def available_threads() -> int:
+    """CPU cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalLauncher:
+    """Start cells one after the other on this machine.
+
+    Args:
+        threads: CPU threads of each cell.
+        malloc: a key of :data:`MALLOC_SETTINGS`.
+    """
+
+    def __init__(self, *, threads: int, malloc: str) -> None:
+        # The server inherits the environment of this process at its start; libraries read these when they load.
+        os.environ.update(MALLOC_SETTINGS[malloc])
+        os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["wattention.lab.cell", "wattention.study.local"])
+
+    def run(
+        self, cell: CellSpec, *, log: Path, on_progress: Callable[[Progress], None], time_limit_s: float | None
+    ) -> CellRecord:
+        """Run one cell to its record. Ctrl-C stops the cell's process and is passed on."""
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_run_in_child, args=(cell, theirs, str(log)), daemon=True)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        process.start()
+        theirs.close()
+        try:
+            record = _listen(ours, on_progress, time_limit_s)
+            if record is _TIME_LIMIT:
+                detail = f"stopped after the time limit of {time_limit_s:g} s"
+                return _failed(cell, "time_limit", detail, started)
+            process.join()
+            if isinstance(record, CellRecord):
+                return record
+            return _failed(cell, *_death(process.exitcode, log), started)
+        finally:
+            ours.close()
+            process.kill()
+            process.join()
+
+
+_TIME_LIMIT = object()
+
+
+def _listen(pipe: Connection, on_progress: Callable[[Progress], None], time_limit_s: float | None) -> object:
+    """Pass progress on until the record comes, the pipe breaks (None) or time is up."""
+    end = None if time_limit_s is None else time.monotonic() + time_limit_s
+    while True:
+        if not pipe.poll(None if end is None else max(0.0, end - time.monotonic())):
+            return _TIME_LIMIT
+        try:
+            message = pipe.recv()
+        except EOFError:
+            return None
+        if isinstance(message, CellRecord):
+            return message
+        on_progress(message)
+
+
+def _death(exit_code: int | None, log: Path) -> tuple[Status, str]:
+    if exit_code is not None and exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        if exit_code == -signal.SIGKILL:
+            return "killed", f"the process was killed ({name}); the system kills what exhausts its memory"
+        return "killed", f"the process died of {name}; its output is in {log.name}"
+    return "error", f"the process ended with code {exit_code} without a record; its output is in {log.name}"
+
+
+def _failed(cell: CellSpec, status: Status, detail: str, started: str) -> CellRecord:
+    return CellRecord(key=cell.key, order=cell.order, status=status, detail=detail, started_utc=started)
+
+
+def _run_in_child(cell: CellSpec, pipe: Connection, log: str) -> None:
+    """Body of a cell's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
+    with _output_to(log):
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            from wattention.lab.cell import run_cell
+
+            record = run_cell(cell, progress=lambda **event: pipe.send(Progress(**event)))
+        except BrokenPipeError:
+            sys.exit(1)  # the parent is gone, nobody wants the record
+        except BaseException as error:
+            traceback.print_exc()
+            record = _failed(cell, "error", f"{type(error).__name__}: {error}", started)
+        pipe.send(record)
+
+
+@contextlib.contextmanager
+def _output_to(path: str) -> Iterator[None]:
+    """Send everything this process prints, also from C code, to a log file."""
+    with Path(path).open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        yield
+        sys.stdout.flush()
+        sys.stderr.flush()

@@ -1,0 +1,230 @@
+"""A run on disk: ``run.json`` (what was asked) and ``records.jsonl`` (what came out), appended and never rewritten.
+
+Each record is written whole, flushed and synced before the next cell starts. A line that could not be written whole
+(full disk) is cut off again, so what lies on disk is always a prefix of complete records; a line half-written by a
+machine that died is reported by number when read, and the rest is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from wattention.core.errors import UserError
+from wattention.core.records import CellRecord, record_from_json
+from wattention.core.run_spec import RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A line of the records that could not be read."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """What a run folder holds: its specification, its records in order, and the lines that are damaged."""
+
+    folder: Path
+    spec: RunSpec
+    records: tuple[CellRecord, ...]
+    damage: tuple[Damage, ...]
+
+
+class RunFolder:
+    """One run's folder, open for appending by one process at a time.
+
+    Args:
+        folder: created with its parents when missing.
+
+    Raises:
+        UserError: the folder cannot be created or written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "logs").mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                "cannot write the run folder", got=f"{folder}: {error.strerror}", do="choose another with --out DIR"
+            ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder alone; a second run in the same folder is refused.
+
+        Raises:
+            UserError: another process runs in the folder.
+        """
+        lock = FileLock(self.folder / "run.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(
+                "another run is writing into this folder",
+                got=self.folder,
+                do="wait for it, or choose another folder with --out DIR",
+            ) from None
+        except OSError as error:
+            raise UserError("cannot write the run folder", got=f"{self.folder}: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def start(self, spec: RunSpec, *, resume: bool) -> None:
+        """Write the specification of a new run, or check that a resumed one asks for the same.
+
+        Raises:
+            UserError: the folder holds a run already and ``resume`` is off, or the specification differs.
+        """
+        path = self.folder / "run.json"
+        if not path.exists():
+            _write_whole(path, spec.model_dump_json(indent=2) + "\n")
+            return
+        if not resume:
+            raise UserError(
+                "the folder holds a run already",
+                got=self.folder,
+                do="continue it with --resume, or choose another folder with --out DIR",
+            )
+        stored = read_spec(self.folder)
+        if stored != spec:
+            raise UserError(
+                "a run resumes only under the specification it was started with",
+                got="; ".join(_differences(stored.model_dump(), spec.model_dump())),
+                do="drop the changed options, or start a new run with --out DIR",
+            )
+
+    def append(self, record: CellRecord) -> None:
+        """Append one record, whole or not at all.
+
+        Raises:
+            UserError: the disk is full or the file cannot be written; earlier records are intact.
+        """
+        path = self.folder / "records.jsonl"
+        line = (json.dumps(record.to_json(), allow_nan=False, separators=(",", ":")) + "\n").encode()
+        descriptor = _open_for_append(path)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line  # a half line left by a machine that died must not swallow this record
+            try:
+                _write_all(descriptor, line)
+                os.fsync(descriptor)
+            except OSError as error:
+                os.ftruncate(descriptor, size)
+                raise UserError(
+                    f"cannot write the record of {record.key}",
+                    got=f"{path}: {error.strerror}",
+                    do=f"free some space, then continue with --resume --out {self.folder}",
+                ) from error
+        finally:
+            os.close(descriptor)
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Read a run folder: every readable record; unreadable lines are reported by number.
+
+    Raises:
+        UserError: the folder is not a run.
+    """
+    spec = read_spec(folder)
+    records: list[CellRecord] = []
+    damage: list[Damage] = []
+    path = folder / "records.jsonl"
+    text = path.read_bytes() if path.exists() else b""
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(record_from_json(json.loads(line)))
+        except (UserError, ValueError) as error:
+            reason = error.what if isinstance(error, UserError) else "not complete JSON"
+            damage.append(Damage(line=number, reason=reason))
+    return StoredRun(folder=folder, spec=spec, records=tuple(records), damage=tuple(damage))
+
+
+def read_spec(folder: Path) -> RunSpec:
+    """Read the specification a run was started with.
+
+    Raises:
+        UserError: there is none, or it does not validate.
+    """
+    path = folder / "run.json"
+    try:
+        return RunSpec.model_validate_json(path.read_text())
+    except FileNotFoundError:
+        raise UserError(
+            "not a run folder", got=folder, wanted="a folder with run.json", do="see wattention list"
+        ) from None
+    except (OSError, ValidationError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise UserError("cannot read the run's specification", got=f"{path}: {first}") from error
+
+
+def list_run_folders(root: Path) -> tuple[Path, ...]:
+    """Return the run folders below ``root``, oldest first."""
+    found = [path.parent for path in root.glob("*/run.json")] if root.is_dir() else []
+    return tuple(sorted(found, key=lambda folder: (folder / "run.json").stat().st_mtime))
+
+
+def newest_run(root: Path) -> Path:
+    """Return the run folder below ``root`` that was started last.
+
+    Raises:
+        UserError: there is none.
+    """
+    folders = list_run_folders(root)
+    if not folders:
+        raise UserError("no run to resume", got=root, wanted="a folder of runs", do="name the run's folder with --out")
+    return folders[-1]
+
+
+def _open_for_append(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise UserError("cannot write the records", got=f"{path}: {error.strerror}") from error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is either complete or absent."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError("cannot write the run folder", got=f"{path}: {error.strerror}") from error
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    out: list[str] = []
+    for key in old:
+        if isinstance(old[key], dict) and isinstance(new[key], dict) and old[key].keys() == new[key].keys():
+            out += _differences(old[key], new[key], f"{prefix}{key}.")
+        elif old[key] != new[key]:
+            out.append(f"{prefix}{key} was {old[key]!r}, now {new[key]!r}")
+    return out
