@@ -112,5 +112,5 @@ MECHANISMS: Catalog[Mechanism] = Catalog(
     package="wattention.mechanisms",
     export="MECHANISM",
     record=Mechanism,
-    not_plugins=frozenset({"base", "reference"}),
+    not_plugins=frozenset({"base", "caches", "costs", "fused", "multihead", "reference"}),
 )
