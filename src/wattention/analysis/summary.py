@@ -292,8 +292,9 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
         kinds = ", ".join(sorted({kind for _, _, kind in flagged}))
         cells = len({record.key for record, _, _ in flagged})
         notes.append(f"{cells} of {len(records)} cells have disturbed windows ({kinds}); kept, not dropped.")
+    refused = {record.key.mechanism for record in records if record.key.kind == "gate" and record.status != "ok"}
     for record in records:
-        if record.status != "ok":
+        if record.status != "ok" and (record.key.kind == "gate" or record.key.mechanism not in refused):
             notes.append(f"{record.key}: {record.status.replace('_', ' ')}: {record.detail}")
     hosts = {record.environment.get("host", {}).get("hostname") for record in records if record.environment}
     if len(hosts) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from wattention.analysis.crossover import Crossover
@@ -165,21 +164,22 @@ def _crossover_section(comparison: Comparison) -> Section:
         for label, found in comparison.crossovers.items()
         if comparison.lengths.get(label)
     )
-    return Section(title="From which length on", table=Table(columns=columns, rows=rows))
+    return Section(
+        title="Tokens from which on a layer is cheaper",
+        table=Table(columns=columns, rows=rows),
+        notes=("interpolated between measured lengths; in brackets the ratio at the longest length both were measured at",),
+    )
 
 
 def _crossover_text(found: Crossover | None) -> str:
     if found is None:
         return ""
-    if found.kind == "unknown" or math.isnan(found.ratio_at_longest):
+    if found.kind == "unknown":
         return "not measured"
-    ratio = f"{significant(found.ratio_at_longest, 2)}x at the longest"
+    ratio = f"({significant(found.ratio_at_longest, 2)}x)"
     length = significant(found.length_tokens, 2) if found.kind == "from" else f"{found.length_tokens:g}"
-    if found.kind == "always":
-        return f"from {length} or less ({ratio})"
-    if found.kind == "never":
-        return f"not up to {length} ({ratio})"
-    return f"from about {float(length):g} ({ratio})"
+    words = {"always": "<=", "from": "about ", "never": "not up to "}[found.kind]
+    return f"{words}{length} {ratio}"
 
 
 def _absences(comparison: Comparison) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -46,7 +45,7 @@ def _print_section(console: Console, section: Section) -> None:
         for columns in _split(section.table, console.width):
             console.print(_rich_table(section.table, columns))
     for note in section.notes:
-        console.print(Padding(Text(note, style="dim"), (0, 0, 0, 0)), markup=False)
+        console.print(Text(note, style="dim"))
 
 
 def _split(table: Table, width: int) -> list[list[int]]:
@@ -81,7 +80,7 @@ def _text(cell: Cell) -> str:
         text = cell.content
     else:
         has_interval = isinstance(cell.content, Quantity) and cell.content.low is not None
-        text = format_reading(cell.content, interval=has_interval)
+        text = format_reading(cell.content, interval=has_interval, short=True)
     return f"*{text}" if cell.best else text
 
 

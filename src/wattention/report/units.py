@@ -16,11 +16,17 @@ _SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
-def format_reading(reading: Reading, *, interval: bool = False) -> str:
-    """Format a reading with its prefix and origin mark; ``interval`` adds the half-width in per cent."""
+def format_reading(reading: Reading, *, interval: bool = False, short: bool = False) -> str:
+    """Format a reading with its prefix and origin mark.
+
+    ``interval`` adds the half-width in per cent; ``short`` leaves out what a column's heading says: the ``/token`` of
+    a rate per token, and units that are words.
+    """
     if isinstance(reading, Absent):
         return "-"
     text = ORIGIN_MARKS[reading.origin] + format_value(reading.value, reading.unit)
+    if short:
+        text = text.removesuffix("/token").removesuffix("token/s").removesuffix("flop").rstrip()
     if interval and reading.low is not None and reading.high is not None and reading.value:
         text += f" ±{_half_width_percent(reading)}"
     return text
@@ -49,7 +55,7 @@ def significant(value: float, digits: int = 3) -> str:
         return "0"
     text = f"{value:#.{digits}g}"
     if "e" in text:
-        return text.replace(".e", "e")
+        return f"{value:.0f}" if 1 <= abs(value) < 1e6 else text.replace(".e", "e")
     return text.rstrip(".")
 
 
