@@ -1,0 +1,73 @@
+"""The flash kernels that torch ships, called by name: the one asked for runs, or an error says why it cannot.
+
+``scaled_dot_product_attention`` chooses among kernels and falls back without a word; here there is no choice. The
+CPU kernel takes any floating dtype and head dim, the CUDA kernel float16 and bfloat16 with up to 256 features a head
+on compute capability 8.0 or newer. Both want one head dim for q, k and v.
+
+Queries that follow cached keys need a causal mask aligned to the lower right: query t of T sees keys up to
+S - T + t. The CUDA kernel aligns so by itself; the CPU kernel aligns to the upper left and is given the mask as an
+additive tensor (T, S), which still runs the same kernel. A single query sees every key and needs no mask.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from wattention.core.errors import UnsupportedError
+
+_CPU_DTYPES = frozenset({"float64", "float32", "bfloat16", "float16"})
+_CUDA_DTYPES = frozenset({"float16", "bfloat16"})
+_CUDA_HEAD_DIM_MAX = 256
+_CUDA_HEAD_DIM_STEP = 8
+
+
+def flash_unavailable(device: str, dtype: str, head_dim: int) -> str | None:
+    """Return why the flash kernel cannot run on a device type with a dtype and a head dim, or None where it can."""
+    if device == "cpu":
+        return None if dtype in _CPU_DTYPES else f"torch's CPU flash kernel has no {dtype} version"
+    if device == "cuda":
+        if dtype not in _CUDA_DTYPES:
+            return f"the CUDA flash kernel exists for float16 and bfloat16, not for {dtype}"
+        if head_dim > _CUDA_HEAD_DIM_MAX:
+            return f"the CUDA flash kernel holds at most {_CUDA_HEAD_DIM_MAX} features a head, not {head_dim}"
+        if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+            return "the CUDA flash kernel needs compute capability 8.0 or newer"
+        return None
+    return f"torch has no flash kernel for device {device}"
+
+
+def flash_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    """Causal attention of the last T of S tokens on the flash kernel: q (B, H, T, D), k, v (B, H, S, D) -> q's shape.
+
+    ``scale`` defaults to 1 / sqrt(D). Raises ``UnsupportedError`` where the kernel does not exist.
+    """
+    D = q.shape[-1]
+    reason = flash_unavailable(q.device.type, str(q.dtype).removeprefix("torch."), D)
+    if reason is not None:
+        raise UnsupportedError("the flash kernel cannot run", got=f"{q.dtype} on {q.device}", wanted=reason)
+    scale = 1 / math.sqrt(D) if scale is None else scale
+    return _on_cpu(q, k, v, scale) if q.device.type == "cpu" else _on_cuda(q, k, v, scale)
+
+
+def _on_cpu(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    T, S = q.shape[2], k.shape[2]
+    mask = None
+    if 1 < T < S:
+        mask = torch.full((T, S), -math.inf, dtype=q.dtype, device=q.device).triu_(S - T + 1)
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out: Tensor = kernel(q, k, v, 0.0, T == S, attn_mask=mask, scale=scale)[0]
+    return out
+
+
+def _on_cuda(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    T, D = q.shape[2], q.shape[3]
+    short = -D % _CUDA_HEAD_DIM_STEP
+    if short:
+        q, k, v = pad(q, (0, short)), pad(k, (0, short)), pad(v, (0, short))
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention
+    out: Tensor = kernel(q, k, v, 0.0, T > 1, False, scale=scale)[0]
+    return out[..., :D]
