@@ -1,1 +1,1 @@
-"""Corpus, tokenizer, batches, and the recall task."""
+"""Corpus, tokenizer, batches, and the recall task. No torch here: batches are NumPy arrays."""

@@ -88,6 +88,8 @@ class Mechanism:
         subquadratic: time and memory grow slower than T x T; nothing of size T x T may be allocated.
         strictly_causal: output t is independent of tokens after t.
         causal_rounding: empty when causality holds bit for bit; else why only within rounding.
+        heads_sharing: (shape, config) -> how many heads may read one projected feature: 1 for plain multi-head
+            attention, H / G where key/value heads are shared by groups, H where all heads share.
         unavailable: (device type, dtype name, shape, config) -> None, or the reason it cannot run there.
         limits: what it does not support, with reasons.
     """
@@ -103,6 +105,7 @@ class Mechanism:
     subquadratic: bool
     strictly_causal: bool = True
     causal_rounding: str = ""
+    heads_sharing: Callable[[AttentionShape, Any], int] = lambda shape, config: 1
     unavailable: Callable[[str, str, AttentionShape, Any], str | None] = lambda device, dtype, shape, config: None
     limits: tuple[Limit, ...] = ()
 
