@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_holm_never_lowers_a_p_value_and_keeps_the_order(p_values):
     adjusted = holm(p_values)
     assert all(a >= p or a == 1.0 for a, p in zip(adjusted, p_values, strict=True))
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    assert all(adjusted[i] <= adjusted[j] for i, j in zip(order, order[1:], strict=False))
+    assert all(adjusted[i] <= adjusted[j] for i, j in pairwise(order))
 
 
 def test_an_a_a_comparison_is_a_tie_and_a_real_difference_is_found():

@@ -15,7 +15,6 @@ class Thing:
 THINGS = Catalog(kind="thing", package="wattention.mechanisms", export="THING", record=Thing)
 
 
-
 def test_names_are_file_names_without_the_files_that_are_no_plugins():
     names = MECHANISMS.names()
     assert "baseline" in names
@@ -42,7 +41,9 @@ def test_two_files_of_one_name_do_not_collide(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_answers_with_near_matches():
-    with pytest.raises(UserError, match=r"unknown mechanism\n  got: flahs\n  wanted: .*flash.*\n  do this: did you mean flash"):
+    with pytest.raises(
+        UserError, match=r"unknown mechanism\n  got: flahs\n  wanted: .*flash.*\n  do this: did you mean flash"
+    ):
         MECHANISMS.load("flahs")
 
 

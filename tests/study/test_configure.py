@@ -22,7 +22,11 @@ def test_later_layers_and_settings_win():
 
 def test_one_mechanism_twice_is_an_a_a_test():
     run = build(mechanisms=["flash", "flash", "again=flash"])
-    assert [(c.label, c.source) for c in run.mechanisms] == [("flash", "flash"), ("flash#2", "flash"), ("again", "flash")]
+    assert [(c.label, c.source) for c in run.mechanisms] == [
+        ("flash", "flash"),
+        ("flash#2", "flash"),
+        ("again", "flash"),
+    ]
 
 
 def test_a_users_file_is_labelled_by_its_name_and_found_from_anywhere(tmp_path, monkeypatch):
@@ -55,7 +59,9 @@ def test_an_unknown_preset_answers_with_near_matches():
 
 def test_toml_is_read_and_its_errors_are_named(tmp_path):
     good = tmp_path / "run.toml"
-    good.write_text('blocks = 3\nmechanisms = ["flash", {label = "wide", source = "sliding_window", settings = {window = 64}}]')
+    good.write_text(
+        'blocks = 3\nmechanisms = ["flash", {label = "wide", source = "sliding_window", settings = {window = 64}}]'
+    )
     run = build(**read_toml(good))
     assert run.blocks == 3
     assert run.choice("wide").settings == {"window": 64}

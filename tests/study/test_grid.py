@@ -25,8 +25,14 @@ def test_every_block_runs_every_mechanism_once_after_its_gate(blocks, seed):
 
 
 def test_the_order_is_drawn_from_the_seed_and_differs_between_blocks():
-    order = [[c.key.mechanism for c in plan_cells(run_spec(4, 7)) if c.key.kind == "train" and c.key.block == b] for b in range(4)]
-    again = [[c.key.mechanism for c in plan_cells(run_spec(4, 7)) if c.key.kind == "train" and c.key.block == b] for b in range(4)]
+    order = [
+        [c.key.mechanism for c in plan_cells(run_spec(4, 7)) if c.key.kind == "train" and c.key.block == b]
+        for b in range(4)
+    ]
+    again = [
+        [c.key.mechanism for c in plan_cells(run_spec(4, 7)) if c.key.kind == "train" and c.key.block == b]
+        for b in range(4)
+    ]
     assert order == again
     assert len({tuple(block) for block in order}) > 1
     assert [c.key for c in plan_cells(run_spec(4, 8))] != [c.key for c in plan_cells(run_spec(4, 7))]

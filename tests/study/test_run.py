@@ -1,6 +1,6 @@
 import pytest
-from conftest import FakeLauncher, Silent
 
+from fakes.study import FakeLauncher, Silent
 from wattention.core.records import CellKey
 from wattention.study.run import run_comparison
 from wattention.study.store import RunFolder, read_run
@@ -29,7 +29,9 @@ def test_a_mechanism_that_fails_its_gate_is_never_measured_and_says_which_clause
     gate = CellKey(kind="gate", mechanism="flash", block=0)
 
     class Refusing(FakeLauncher):
-        launched: list[CellKey] = []
+        def __init__(self, fail):
+            super().__init__(fail)
+            self.launched = []
 
         def run(self, cell, **options):
             self.launched.append(cell.key)

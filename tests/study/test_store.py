@@ -2,8 +2,8 @@ import json
 import os
 
 import pytest
-from conftest import fake_record
 
+from fakes.study import fake_record
 from wattention.core.errors import UserError
 from wattention.study.grid import plan_cells
 from wattention.study.store import RunFolder, list_run_folders, newest_run, read_run
@@ -23,7 +23,11 @@ def test_records_come_back_as_they_were_written(tmp_path, spec):
 
 def test_a_second_run_in_one_folder_is_refused(tmp_path, spec):
     folder = RunFolder(tmp_path)
-    with folder.locked(), pytest.raises(UserError, match="another run is writing into this folder"), RunFolder(tmp_path).locked():
+    with (
+        folder.locked(),
+        pytest.raises(UserError, match="another run is writing into this folder"),
+        RunFolder(tmp_path).locked(),
+    ):
         pass
 
 

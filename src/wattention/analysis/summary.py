@@ -48,7 +48,9 @@ MEASURES: tuple[Measure, ...] = (
     Measure(key="energy_per_token_j", phase="train", reading="energy_j", per="tokens", unit="J/token"),
     Measure(key="prefill_s", phase="prefill", reading="time_s", per="prompts", unit="s"),
     Measure(key="decode_s_per_token", phase="decode", reading="time_s", per="tokens", unit="s/token"),
-    Measure(key="cache_bytes_per_token", phase="decode", reading="cache_bytes_per_token", unit="byte/token", noisy=False),
+    Measure(
+        key="cache_bytes_per_token", phase="decode", reading="cache_bytes_per_token", unit="byte/token", noisy=False
+    ),
     Measure(key="heldout_bits_per_byte", phase="evaluate", reading="heldout_bits_per_byte", unit="bit/byte"),
     Measure(key="recall_accuracy", phase="evaluate", reading="recall_accuracy", unit="accuracy", lower_is_better=False),
 )
@@ -260,9 +262,7 @@ def _median_over_blocks(records: Iterable[CellRecord], phase: str, name: str) ->
     return Quantity(value=middle, unit=numbers[0].unit, origin=numbers[0].origin, source=numbers[0].source)
 
 
-def _crossovers(
-    label: str, lengths: Mapping[str, Mapping[int, LengthPoint]]
-) -> dict[tuple[str, str], Crossover]:
+def _crossovers(label: str, lengths: Mapping[str, Mapping[int, LengthPoint]]) -> dict[tuple[str, str], Crossover]:
     out: dict[tuple[str, str], Crossover] = {}
     for rival in ("baseline", "flash"):
         if rival == label or rival not in lengths:
@@ -293,9 +293,11 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
         cells = len({record.key for record, _, _ in flagged})
         notes.append(f"{cells} of {len(records)} cells have disturbed windows ({kinds}); kept, not dropped.")
     refused = {record.key.mechanism for record in records if record.key.kind == "gate" and record.status != "ok"}
-    for record in records:
-        if record.status != "ok" and (record.key.kind == "gate" or record.key.mechanism not in refused):
-            notes.append(f"{record.key}: {record.status.replace('_', ' ')}: {record.detail}")
+    notes += [
+        f"{record.key}: {record.status.replace('_', ' ')}: {record.detail}"
+        for record in records
+        if record.status != "ok" and (record.key.kind == "gate" or record.key.mechanism not in refused)
+    ]
     hosts = {record.environment.get("host", {}).get("hostname") for record in records if record.environment}
     if len(hosts) > 1:
         notes.append("Records of several hosts in one run: only ratios within a block can be compared.")

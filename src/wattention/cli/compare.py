@@ -17,7 +17,9 @@ def compare(
             "--mechanism", "-m", help="Mechanism to compare: a name, mine.py, or LABEL=NAME; repeatable. [all eight]"
         ),
     ] = None,
-    config: Annotated[Path | None, Option(help="TOML file with the fields of a run; options below override it.")] = None,
+    config: Annotated[
+        Path | None, Option(help="TOML file with the fields of a run; options below override it.")
+    ] = None,
     preset: Annotated[
         str | None, Option(help="Model size: tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl.  [tiny]")
     ] = None,
@@ -26,7 +28,9 @@ def compare(
         Option("--set", help="Any field: model.layers=4, training.learning_rate=1e-3, gqa.groups=2; repeatable."),
     ] = None,
     text: Annotated[Path | None, Option(help="File or folder to train on.  [Python's standard library]")] = None,
-    tokens: Annotated[Path | None, Option(help="Token file in nanoGPT's layout (train.bin, val.bin beside it).")] = None,
+    tokens: Annotated[
+        Path | None, Option(help="Token file in nanoGPT's layout (train.bin, val.bin beside it).")
+    ] = None,
     task: Annotated[str | None, Option(help="text, or recall: multi-query associative recall.  [text]")] = None,
     steps: Annotated[int | None, Option(help="Measured training steps.  [40]")] = None,
     batch: Annotated[int | None, Option(help="Sequences per step.  [2]")] = None,
@@ -39,12 +43,16 @@ def compare(
     seed: Annotated[int | None, Option(help="Seeds the order, the initial weights and the batches.  [0]")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1.  [cpu]")] = None,
     threads: Annotated[int | None, Option(help="CPU threads of every cell.  [all cores of this process]")] = None,
-    time_limit: Annotated[float | None, Option(help="Seconds after which a cell is stopped and recorded as such.")] = None,
+    time_limit: Annotated[
+        float | None, Option(help="Seconds after which a cell is stopped and recorded as such.")
+    ] = None,
     cpu_watts_per_core: Annotated[
         float | None, Option(help="Power of a busy core, for the energy estimate where no counter can be read.")
     ] = None,
     out: Annotated[Path | None, Option(help="Run folder.  [runs/<time>]")] = None,
-    resume: Annotated[bool, Option("--resume", help="Run only what is missing in --out, or in the newest run.")] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="Run only what is missing in --out, or in the newest run.")
+    ] = False,
     as_json: Annotated[bool, Option("--json", help="Last line of stdout: one JSON object.")] = False,
 ) -> None:
     """Train GPT-2 with each mechanism on real text; measure time, memory, FLOPs, CPU, energy, latency and loss.
@@ -116,7 +124,8 @@ def _run(
             run = run_comparison(folder, spec, launcher, display, resume=resume)
     except KeyboardInterrupt:
         typer.echo(
-            f"\nstopped; everything finished is in {folder_path}\ngo on with: wattention compare --resume --out {folder_path}",
+            f"\nstopped; everything finished is in {folder_path}\n"
+            f"go on with: wattention compare --resume --out {folder_path}",
             err=True,
         )
         raise typer.Exit(130) from None

@@ -46,9 +46,7 @@ def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
     torch.set_num_threads(cell.run.threads)
     record = replace(
         record,
-        environment=describe_environment(
-            device=cell.run.device, seeds={"cell": cell.seed, "order": cell.run.seed}
-        ),
+        environment=describe_environment(device=cell.run.device, seeds={"cell": cell.seed, "order": cell.run.seed}),
     )
     try:
         found = _work_of(cell)(cell, progress)

@@ -72,7 +72,7 @@ def _check_device(name: str) -> None:
         raise UserError("unknown device", got=name, wanted="cpu, cuda, cuda:1, ...") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError("no CUDA device", got=name, wanted="a GPU that torch can use", do="see wattention doctor")
-    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError("no such CUDA device", got=name, wanted=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}")
     if device.type not in ("cpu", "cuda"):
         raise UserError("a device this version cannot measure", got=name, wanted="cpu or cuda")

@@ -168,7 +168,7 @@ def _evaluate(stage: _Stage, trainer: Trainer) -> None:
 
 @torch.inference_mode()
 def _generate(stage: _Stage, trainer: Trainer) -> None:
-    """Read a prompt of held-out text, then generate greedily, batch 1, in evaluation mode, with the mechanism's cache."""
+    """Read a prompt of held-out text, then generate greedily: batch 1, evaluation mode, the mechanism's cache."""
     run, model = stage.cell.run, trainer.model
     decode_tokens = run.measure.decode_tokens
     prompt_tokens = run.model.context - decode_tokens

@@ -21,11 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from wattention.core.catalog import Catalog
 from wattention.core.cost import Cost
+from wattention.core.errors import UserError, unknown_name
 from wattention.core.shapes import AttentionShape
 
 
@@ -108,6 +109,21 @@ class Mechanism:
     heads_sharing: Callable[[AttentionShape, Any], int] = lambda shape, config: 1
     unavailable: Callable[[str, str, AttentionShape, Any], str | None] = lambda device, dtype, shape, config: None
     limits: tuple[Limit, ...] = ()
+
+    def configure(self, settings: Mapping[str, Any]) -> MechanismConfig:
+        """Return the validated configuration for a user's settings.
+
+        Raises:
+            UserError: a setting that the mechanism does not have (with near matches), or a value that does not fit.
+        """
+        try:
+            return self.config(**settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                raise unknown_name(f"setting of {self.name}", name, self.config.model_fields) from None
+            raise UserError(f"{self.name}.{name}", got=repr(first["input"]), wanted=first["msg"]) from None
 
 
 MECHANISMS: Catalog[Mechanism] = Catalog(

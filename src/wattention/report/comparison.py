@@ -17,8 +17,12 @@ _MEASURED_COLUMNS: tuple[Column, ...] = (
     Column(key="step_s", heading="step", help="time of one training step"),
     Column(key="peak_tensor_bytes", heading="peak\ntensors", help="most bytes of live tensors in one training step"),
     Column(key="peak_allocated_bytes", heading="peak\nGPU mem", help="most bytes allocated on the device in training"),
-    Column(key="peak_rss_bytes", heading="peak\nRSS", help="high-water mark of the process's resident memory in training"),
-    Column(key="flop_per_token", heading="FLOP\n/token", help="model FLOPs per token, forward and backward, whole model"),
+    Column(
+        key="peak_rss_bytes", heading="peak\nRSS", help="high-water mark of the process's resident memory in training"
+    ),
+    Column(
+        key="flop_per_token", heading="FLOP\n/token", help="model FLOPs per token, forward and backward, whole model"
+    ),
     Column(key="cpu_s_per_step", heading="CPU s\n/step", help="CPU seconds of the process tree per training step"),
     Column(key="energy_per_token_j", heading="energy\n/token", help="joules per trained token"),
     Column(key="prefill_s", heading="prefill", help="time to read a prompt, batch 1"),
@@ -45,8 +49,8 @@ def _answer(comparison: Comparison) -> str:
     spec, finished = comparison.spec, [m for m in comparison.mechanisms if m.status == "ok"]
     tokens = spec.training.tokens or spec.model.context
     setting = (
-        f"GPT-2, {spec.model.layers} layers of width {spec.model.width}, {tokens} tokens x batch {spec.training.batch}, "
-        f"{spec.training.steps} steps, {spec.training.precision}, {spec.device}, {spec.blocks} blocks."
+        f"GPT-2, {spec.model.layers} layers of width {spec.model.width}, "
+        f"{tokens} tokens x batch {spec.training.batch}, {spec.training.steps} steps, {spec.training.precision}, {spec.device}, {spec.blocks} blocks."
     )
     if len(finished) < 2:
         return setting
@@ -72,7 +76,8 @@ def _main_section(comparison: Comparison) -> Section:
     shown = tuple(
         column
         for column in _MEASURED_COLUMNS
-        if column.key == "time_ratio" or any(isinstance(m.quantities[column.key], Quantity) for m in finished)
+        if column.key == "time_ratio"
+        or any(isinstance(m.quantities[column.key], Quantity) for m in finished)
         # energy that could not be had is a finding, not a column to hide
         or column.key == "energy_per_token_j"
     )
@@ -167,7 +172,9 @@ def _crossover_section(comparison: Comparison) -> Section:
     return Section(
         title="Tokens from which on a layer is cheaper",
         table=Table(columns=columns, rows=rows),
-        notes=("interpolated between measured lengths; in brackets the ratio at the longest length both were measured at",),
+        notes=(
+            "interpolated between measured lengths; in brackets the ratio at the longest length both were measured at",
+        ),
     )
 
 
@@ -203,5 +210,3 @@ def _energy_note(reading: Reading) -> str:
     if reading.origin == "estimated":
         return f"energy is ESTIMATED, not measured ({reading.source})"
     return ""
-
-

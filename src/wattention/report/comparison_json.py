@@ -32,7 +32,9 @@ def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, A
         "kernels": list(summary.kernels),
         "quantities": {key: reading.to_json() for key, reading in summary.quantities.items()},
         "best": sorted(summary.best),
-        "time_ratio": None if summary.time_ratio is None else asdict(summary.time_ratio) | {"tie": summary.time_ratio.tie},
+        "time_ratio": None
+        if summary.time_ratio is None
+        else asdict(summary.time_ratio) | {"tie": summary.time_ratio.tie},
         "lengths": {
             str(length): {"time": point.time_s.to_json(), "peak": point.peak_bytes.to_json()}
             for length, point in comparison.lengths[summary.label].items()

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 
 from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import CellSpec
 from wattention.report.units import format_value
-
-
-class Event(Protocol):
-    """A sign of life of a running cell."""
-
-    phase: str
-    done: int
-    total: int
-    text: str
+from wattention.study.local import Progress
 
 
 class ProgressDisplay:
@@ -32,7 +24,7 @@ class ProgressDisplay:
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr, highlight=False)
-        self._progress = Progress(
+        self._progress = RichProgress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -52,7 +44,9 @@ class ProgressDisplay:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._progress.stop()
 
     def begin(self, cells: int, done: int) -> None:
@@ -66,7 +60,7 @@ class ProgressDisplay:
         """Name the cell that runs now."""
         self._describe(cell, "")
 
-    def cell_progress(self, cell: CellSpec, progress: Event) -> None:
+    def cell_progress(self, cell: CellSpec, progress: Progress) -> None:
         """Show how far the running cell is."""
         counter = f" {progress.done}/{progress.total}" if progress.total else ""
         self._describe(cell, f" {progress.phase}{counter} {progress.text}")

@@ -60,7 +60,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def _takes_small_prefix(unit: str) -> bool:
-    return unit.split("/")[0] in ("s", "J", "W")
+    return unit.split("/", maxsplit=1)[0] in ("s", "J", "W")
 
 
 def _scaled(value: float, scale: tuple[tuple[float, str], ...]) -> str:

@@ -43,7 +43,9 @@ class Watcher(Protocol):
         """The cell's record is on disk."""
 
 
-def run_comparison(folder: RunFolder, spec: RunSpec, launcher: Launcher, watcher: Watcher, *, resume: bool) -> StoredRun:
+def run_comparison(
+    folder: RunFolder, spec: RunSpec, launcher: Launcher, watcher: Watcher, *, resume: bool
+) -> StoredRun:
     """Run the missing cells of a comparison in its folder; the folder is held alone meanwhile.
 
     A KeyboardInterrupt is passed on; everything finished is on disk by then.

@@ -222,9 +222,10 @@ def _write_whole(path: Path, text: str) -> None:
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
     out: list[str] = []
-    for key in old:
-        if isinstance(old[key], dict) and isinstance(new[key], dict) and old[key].keys() == new[key].keys():
-            out += _differences(old[key], new[key], f"{prefix}{key}.")
-        elif old[key] != new[key]:
-            out.append(f"{prefix}{key} was {old[key]!r}, now {new[key]!r}")
+    for key, was in old.items():
+        now = new[key]
+        if isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
+            out += _differences(was, now, f"{prefix}{key}.")
+        elif was != now:
+            out.append(f"{prefix}{key} was {was!r}, now {now!r}")
     return out

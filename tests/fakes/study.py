@@ -1,12 +1,9 @@
-"""A run of two mechanisms, and a launcher that fakes its cells in no time."""
+"""A launcher that fakes cells in no time, and a watcher that remembers what ran."""
 
 from __future__ import annotations
 
-import pytest
-
 from wattention.core.quantities import counted, measured
 from wattention.core.records import CellRecord, Phase
-from wattention.study.configure import DEFAULTS, build_run_spec
 
 
 class Silent:
@@ -71,15 +68,3 @@ class FakeLauncher:
         if isinstance(wrong, BaseException):
             raise wrong
         return fake_record(cell, *(wrong or ()))
-
-
-@pytest.fixture()
-def spec():
-    return build_run_spec(
-        [DEFAULTS, {"mechanisms": ["baseline", "flash"], "measure": {"lengths": (256, 512)}}], [], threads=1
-    )
-
-
-@pytest.fixture()
-def silent():
-    return Silent()
