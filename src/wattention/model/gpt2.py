@@ -57,7 +57,7 @@ class GPT2(nn.Module):
     """GPT-2 whose attention layers are a mechanism's.
 
     Args:
-        spec: sizes of the model.
+        spec: sizes of the model; it must fit the mechanism, else the mechanism raises ``UserError``.
         mechanism: the record of the attention mechanism.
         config: the mechanism's settings; its defaults when None.
         seed: seed of the initial parameters.
@@ -68,7 +68,8 @@ class GPT2(nn.Module):
     ) -> None:
         super().__init__()
         self.spec = spec
-        config = mechanism.config() if config is None else config
+        self.mechanism = mechanism.name
+        self.config = config = mechanism.config() if config is None else config
         shape = AttentionShape(batch=1, tokens=spec.context, width=spec.width, heads=spec.heads)
         self.tokens = nn.Embedding(spec.vocabulary, spec.width)
         self.positions = nn.Embedding(spec.context, spec.width)
