@@ -130,7 +130,7 @@ MECHANISM = Mechanism(
     limits=(
         Limit(
             what="dropout at the cost of the record",
-            why="on a CPU dropout moves torch to its math kernel, which copies the shared heads and forms T x T weights",
+            why="on a CPU dropout moves torch to its math kernel, which copies shared heads and forms T x T weights",
         ),
         Limit(
             what="float32 on CUDA at the cost of the record",
