@@ -146,7 +146,8 @@ METERS: Catalog[Meter] = Catalog(
     export="METER",
     record=Meter,
     not_plugins=frozenset(
-        {"base", "window", "replay", "environment", "kernels", "tensor_memory", "estimate", "sampler", "zeus_layer"}
+        {"base", "window", "replay", "environment", "kernels", "tensor_memory", "estimate", "survey"}
+        | {"process_tree", "profiler", "power_process", "zeus_layer"}
     ),
 )
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from wattention.core.quantities import Absent, Quantity, Reading, counted, measured
 from wattention.meters.base import is_cuda
+from wattention.meters.profiler import profiled
 
 _MARK = "wattention::measured_step"
 _MEMORY_EVENT = "[memory]"
@@ -50,16 +51,15 @@ def measure_tensor_memory(step: Callable[[], object], *, device: str = "cpu", wa
     """
     if is_cuda(device):
         return _on_cuda(step, device, warm_steps)
-    from torch.profiler import ProfilerActivity, profile, record_function
+    from torch.profiler import record_function
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profiled(memory=True) as trace:
         for _ in range(warm_steps):
             step()
         live = live_tensor_bytes("cpu")
         with record_function(_MARK):
             step()
-    events = profiler.profiler.kineto_results.events() if profiler.profiler is not None else []
-    changes = _changes_inside_mark(e for e in events if e.device_type().name == "CPU")
+    changes = _changes_inside_mark(e for e in trace.events if e.device_type().name == "CPU")
     before = counted(live, "byte", "unique storages of the tensors that Python can reach, at the start of the step")
     if changes is None:
         lost = Absent("torch.profiler gave no event for the step: this build of torch has no kineto")
