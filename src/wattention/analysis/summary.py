@@ -228,7 +228,7 @@ def _mechanism(
     if not trained:
         status = failures[0].status if failures else "not run"
         detail = failures[0].detail if failures else "no cell of this mechanism has run yet"
-    kernels = dict.fromkeys(kernel for record in trained for kernel in record.facts.get("kernels", ()))
+    kernels = dict.fromkeys(record.facts["kernel"] for record in trained if "kernel" in record.facts)
     failed = [clause for record in ours for clause in record.facts.get("failed_clauses", ())]
     return MechanismSummary(
         label=label,

@@ -18,7 +18,7 @@ from wattention.core.records import CellRecord, Phase, Status
 from wattention.core.run_spec import CellSpec
 from wattention.lab.training import DivergedError
 from wattention.mechanisms.base import MECHANISMS, Mechanism, MechanismConfig
-from wattention.meters.environment import describe_environment
+from wattention.meters.environment import record_environment
 
 
 class ReportProgress(Protocol):
@@ -46,7 +46,7 @@ def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
     torch.set_num_threads(cell.run.threads)
     record = replace(
         record,
-        environment=describe_environment(device=cell.run.device, seeds={"cell": cell.seed, "order": cell.run.seed}),
+        environment=record_environment(device=cell.run.device, seeds={"cell": cell.seed, "order": cell.run.seed}),
     )
     try:
         found = _work_of(cell)(cell, progress)

@@ -29,7 +29,7 @@ from wattention.data.task import open_batches
 from wattention.lab.cell import Findings, ReportProgress, load_choice
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
-from wattention.meters.kernels import record_kernels
+from wattention.meters.kernels import record_kernels, title_of_kernels
 from wattention.meters.tensor_memory import measure_peak_tensor_bytes
 from wattention.meters.window import Panel
 from wattention.model.gpt2 import GPT2
@@ -82,7 +82,8 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         if cell.run.data.task == "text":
             _generate(stage, trainer)
     facts: dict[str, Any] = {
-        "kernels": list(kernels),
+        "kernel": title_of_kernels(kernels),
+        "kernel_names": list(kernels),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "data": trainer.batches.provenance,
         "window_cost": {name: reading.to_json() for name, reading in own_cost.items()},

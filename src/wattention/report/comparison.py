@@ -50,7 +50,8 @@ def _answer(comparison: Comparison) -> str:
     tokens = spec.training.tokens or spec.model.context
     setting = (
         f"GPT-2, {spec.model.layers} layers of width {spec.model.width}, "
-        f"{tokens} tokens x batch {spec.training.batch}, {spec.training.steps} steps, {spec.training.precision}, {spec.device}, {spec.blocks} blocks."
+        f"{tokens} tokens x batch {spec.training.batch}, {spec.training.steps} steps, "
+        f"{spec.training.precision}, {spec.device}, {spec.blocks} blocks."
     )
     if len(finished) < 2:
         return setting
