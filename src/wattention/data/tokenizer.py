@@ -79,6 +79,7 @@ class PairTokenizer:
             show_progress=False,
         )
         self._fast.train_from_iterator((d.content.decode("latin-1") for d in documents), trainer)
+        self._fast.encode_special_tokens = True  # as ordinary text, where a text spells the separator's name
         self.vocabulary = self._fast.get_vocab_size()
         self.separator = self._fast.get_vocab()[SEPARATOR]
         self.token_bytes: NDArray[np.uint16] = np.zeros(self.vocabulary, np.uint16)

@@ -38,12 +38,13 @@ def generate(
     generator = torch.Generator(prompt.device).manual_seed(seed)
     was_training = model.training
     model.eval()
-    caches = model.new_caches(batch)
     out = [prompt]
-    for _ in range(tokens):
-        logits = model.feed(out[-1], caches).float()
-        out.append(_draw(logits, temperature, top_k, generator))
-    model.train(was_training)
+    try:
+        caches = model.new_caches(batch)
+        for _ in range(tokens):
+            out.append(_draw(model.feed(out[-1], caches).float(), temperature, top_k, generator))
+    finally:
+        model.train(was_training)
     return torch.cat(out, dim=1)
 
 

@@ -71,18 +71,17 @@ class GPT2(nn.Module):
         self.mechanism = mechanism.name
         self.config = config = mechanism.config() if config is None else config
         shape = AttentionShape(batch=1, tokens=spec.context, width=spec.width, heads=spec.heads)
-        self.tokens = nn.Embedding(spec.vocabulary, spec.width)
-        self.positions = nn.Embedding(spec.context, spec.width)
         self.dropout = nn.Dropout(spec.dropout)
         on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        devices = [torch.cuda.current_device()] if on_cuda else []
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng([torch.cuda.current_device()] if on_cuda else []):
             torch.manual_seed(seed)  # for parameters of a mechanism that are neither matrices nor norms
+            self.tokens = nn.Embedding(spec.vocabulary, spec.width)
+            self.positions = nn.Embedding(spec.context, spec.width)
             self.blocks = nn.ModuleList(
                 Block(spec, mechanism.build(shape, config, spec.dropout)) for _ in range(spec.layers)
             )
-        self.norm = nn.LayerNorm(spec.width, bias=spec.bias)
-        self.head = None if spec.tied else nn.Linear(spec.width, spec.vocabulary, bias=False)
+            self.norm = nn.LayerNorm(spec.width, bias=spec.bias)
+            self.head = None if spec.tied else nn.Linear(spec.width, spec.vocabulary, bias=False)
         self._initialise(seed)
 
     def forward(self, idx: Tensor, targets: Tensor | None = None, caches: Sequence[Cache] | None = None) -> Tensor:
