@@ -1,0 +1,204 @@
+"""Causal linear attention in chunks: y_i = φ(q_i)·S_i / φ(q_i)·z_i with S_i = Σ_{j≤i} φ(k_j) v_jᵀ, z_i = Σ_{j≤i} φ(k_j).
+
+Tokens are cut into chunks of c. Inside a chunk the pairs are a masked c × c product; everything before the chunk is
+one state (S, z). All chunks are then independent matrix products, and only the states are summed in order:
+
+    numerator_i   = Σ_{j≤i, same chunk} (φq_i·φk_j) v_j + φq_i S      (Katharopoulos et al. 2020, eqs. 8 to 11)
+    denominator_i = Σ_{j≤i, same chunk} (φq_i·φk_j)     + φq_i z + ε
+
+With g̃ = g / denominator and h = −(g·y) / denominator the gradients are the same two kinds of sum, the second one
+running backwards from the last token (their eqs. 13 to 15, with the denominator's part added):
+
+    dφq_i = Σ_{j≤i} (g̃_i·v_j + h_i) φk_j      dφk_j = Σ_{i≥j} (g̃_i·v_j + h_i) φq_i      dv_j = Σ_{i≥j} (φq_i·φk_j) g̃_i
+
+Cost: time T (c + D) D, memory T D; nothing of size T × T. Only q, k, v, y and the denominator are kept for the
+backward, which computes the states again. A few heads are worked on at a time, so that their chunks stay in cache.
+All sums are float32 (float64 for float64 input), also when q, k, v come in half precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK_TOKENS = 64
+"""Tokens of one chunk: near D, so that the pairs of a chunk cost as much as its state."""
+
+GROUP_TOKENS = 4096
+"""Heads × tokens worked on at a time on a CPU: about 1 MiB for each temporary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureMap:
+    """A positive feature map φ, applied to each head's D features, and its vector-Jacobian product.
+
+    Args:
+        name: how a configuration names it.
+        apply: x (..., D) -> φ(x) (..., D).
+        pull_back: (x, φ(x), gradient of φ(x)) -> gradient of x; may overwrite φ(x).
+    """
+
+    name: str
+    apply: Callable[[Tensor], Tensor]
+    pull_back: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _elu_plus_one(x: Tensor) -> Tensor:
+    # exp(min(x, 0)) + max(x, 0) is elu(x) + 1 without the cancellation of (exp(x) - 1) + 1, so φ > 0 down to x = -87
+    return x.clamp(max=0).exp_().add_(x.clamp(min=0))
+
+
+FEATURE_MAPS = {
+    m.name: m
+    for m in (
+        FeatureMap(name="elu+1", apply=_elu_plus_one, pull_back=lambda x, phi, g: phi.clamp_(max=1).mul_(g)),
+        FeatureMap(name="relu", apply=torch.relu, pull_back=lambda x, phi, g: g * (x > 0)),
+        FeatureMap(
+            name="softmax",
+            apply=lambda x: torch.softmax(x, dim=-1),
+            pull_back=lambda x, phi, g: phi * (g - (g * phi).sum(-1, keepdim=True)),
+        ),
+    )
+}
+"""``elu+1``: Katharopoulos et al. 2020, eq. 7. ``relu``: Kasai et al. 2021 without their learned affine map.
+``softmax`` over the features: Shen et al. 2021, the query's normalisation, here for keys too (theirs is over tokens)."""
+
+
+def causal_linear_attention(q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:
+    """Attend linearly and causally.
+
+    Args:
+        q, k, v: (B, H, T, D), any strides.
+        feature_map: φ.
+        eps: added to the denominator, so that features that are all zero give zero and not NaN.
+
+    Returns:
+        (B, H, T, D) in the dtype of v, a view of a contiguous (B, T, H, D) tensor.
+    """
+    y: Tensor = _CausalLinear.apply(q, k, v, feature_map, eps)  # type: ignore[no-untyped-call]
+    return y
+
+
+def chunk_tokens(tokens: int) -> int:
+    """Return the tokens of one chunk for sequences of T tokens."""
+    return min(CHUNK_TOKENS, tokens)
+
+
+class _CausalLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:
+        B, H, T, D = q.shape
+        y = torch.empty(B, T, H, D, dtype=v.dtype, device=v.device).transpose(1, 2)
+        denominator = torch.empty(B, H, T, dtype=accumulator(v.dtype), device=v.device)
+        for part in _groups_of_heads(q):
+            qs, ks, vs = feature_map.apply(_wide(q[part])), feature_map.apply(_wide(k[part])), _wide(v[part])
+            numerator, denominator[part] = _forward(qs, ks, vs, eps)
+            y[part] = numerator.div_(denominator[part].unsqueeze(-1))
+        ctx.save_for_backward(q, k, v, y, denominator)
+        ctx.feature_map = feature_map
+        return y
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, y, denominator = ctx.saved_tensors
+        phi: FeatureMap = ctx.feature_map
+        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+        for part in _groups_of_heads(q):
+            wide_q, wide_k = _wide(q[part]), _wide(k[part])
+            qs, ks = phi.apply(wide_q), phi.apply(wide_k)
+            gs = _wide(g[part]) / denominator[part].unsqueeze(-1)
+            hs = (gs * y[part]).sum(-1).neg_()
+            dqs, dks, dv[part] = _backward(qs, ks, _wide(v[part]), gs, hs)
+            dq[part], dk[part] = phi.pull_back(wide_q, qs, dqs), phi.pull_back(wide_k, ks, dks)
+        return dq, dk, dv, None, None
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Sum over earlier tokens: features q, k and values v (G, T, D) -> numerator (G, T, D), denominator (G, T)."""
+    T = q.shape[1]
+    q, k, v = (_chunks(x) for x in (q, k, v))
+    pairs = _lower(q @ k.mT)
+    numerator, denominator = pairs @ v, pairs.sum(-1, keepdim=True).add_(eps)
+    _add_products(numerator[:, 1:], q[:, 1:], _sums_up_to(k.mT @ v)[:, :-1])
+    _add_products(denominator[:, 1:], q[:, 1:], _sums_up_to(k.sum(-2).unsqueeze(-1))[:, :-1])
+    return numerator.flatten(1, 2)[:, :T], denominator.flatten(1)[:, :T]
+
+
+def _backward(q: Tensor, k: Tensor, v: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of features q, k and values v, all (G, T, D); g (G, T, D) and h (G, T) as in the header."""
+    T = q.shape[1]
+    q, k, v, g, h = (_chunks(x) for x in (q, k, v, g, h.unsqueeze(-1)))
+    pull = _lower((g @ v.mT).add_(h))
+    dq, dk = pull @ k, pull.mT @ q
+    pairs = _lower(torch.matmul(q, k.mT, out=pull))
+    dv = pairs.mT @ g
+    before, before_ones = _sums_up_to(k.mT @ v)[:, :-1], _sums_up_to(k.sum(-2).unsqueeze(-2))[:, :-1]
+    _add_products(dq[:, 1:], g[:, 1:], before.mT)
+    _add_products(dq[:, 1:], h[:, 1:], before_ones)
+    after, after_ones = _sums_from(q.mT @ g)[:, 1:], _sums_from(h.mT @ q)[:, 1:]
+    _add_products(dk[:, :-1], v[:, :-1], after.mT)
+    dk[:, :-1] += after_ones
+    _add_products(dv[:, :-1], k[:, :-1], after)
+    return dq.flatten(1, 2)[:, :T], dk.flatten(1, 2)[:, :T], dv.flatten(1, 2)[:, :T]
+
+
+def _sums_up_to(states: Tensor) -> Tensor:
+    """Turn the states of chunks, (G, n, ...), into those of all chunks up to each, in place."""
+    # A loop of whole-state additions: torch's cumsum over a strided dimension is two to eight times slower here.
+    each = states.unbind(1)
+    for n in range(1, len(each)):
+        each[n].add_(each[n - 1])
+    return states
+
+
+def _sums_from(states: Tensor) -> Tensor:
+    """Turn the states of chunks, (G, n, ...), into those of all chunks from each on, in place."""
+    each = states.unbind(1)
+    for n in reversed(range(len(each) - 1)):
+        each[n].add_(each[n + 1])
+    return states
+
+
+def _add_products(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a @ b to ``total``, all (G, n, ., .), in place and without a temporary."""
+    for head in range(total.shape[0]):
+        total[head].baddbmm_(a[head], b[head])
+
+
+def _lower(pairs: Tensor) -> Tensor:
+    """Zero the pairs (G, n, c, c) of a query with later keys, in place."""
+    return pairs.tril_()
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """Cut x (G, T, D) into chunks (G, n, c, D), the last one filled with zeros, which add nothing to any sum."""
+    c = chunk_tokens(x.shape[1])
+    missing = -x.shape[1] % c
+    if missing:
+        x = torch.nn.functional.pad(x, (0, 0, 0, missing))
+    return x.unflatten(1, (-1, c))
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return x in the dtype that sums are made in."""
+    return x.to(accumulator(x.dtype))
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums: float32, or float64 for float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
+    """Yield the indices (batch row, heads) of the parts to work on at a time."""
+    B, H, T, _ = q.shape
+    group = max(1, GROUP_TOKENS // T) if q.device.type == "cpu" else H
+    for b in range(B):
+        for head in range(0, H, group):
+            yield b, slice(head, head + group)

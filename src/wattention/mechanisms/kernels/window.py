@@ -1,0 +1,282 @@
+"""Softmax attention over a band of keys: query i sees keys i − W + 1 to i, optionally only those with its own label.
+
+Idea: the first W queries are plain causal attention; the rest are cut into blocks of b queries, and each block needs
+one run of b + W − 1 keys. The blocks are overlapping views of q, k and v, so nothing is copied, and each is a small
+dense attention that torch's fused kernels are good at. The gradients of the overlapping keys are added afterwards:
+
+    out_i = Σ_j p_ij v_j,  p_ij = exp(s q_i·k_j − L_i),  L_i = log Σ_j exp(s q_i·k_j)          i − W < j ≤ i
+    dv_j = Σ_i p_ij g_i,  dS_ij = s p_ij (g_i·v_j − g_i·out_i),  dq_i = Σ_j dS_ij k_j,  dk_j = Σ_i dS_ij q_i
+
+Only q, k, v, out and L are kept for the backward, which forms p again (Dao 2023, arXiv 2307.08691, algorithms 1, 2).
+out and L may come from a larger set of keys than the band: then p are the weights within that set, which is how
+several hash rounds share one softmax.
+
+Cost: time T (W + b) D and memory T D, forward and backward; nothing of size T × T.
+
+Two kernels do the blocks. ``flash``: torch's FlashAttention-2 operator for CPUs and its backward. ``matmul``: batched
+matrix products in float32, on any device. Which one runs is a matter of the device alone, see :func:`block_kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+BlockKernel = Literal["flash", "matmul"]
+
+GROUP_TOKENS = 4096
+"""Heads × tokens worked on at a time on a CPU, so that the gradients of the overlapping keys stay in cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Blocks of queries of equal size that follow each other, and the first block's keys."""
+
+    start: int
+    blocks: int
+    queries: int
+    key_start: int
+    keys: int
+
+
+def block_tokens(window: int) -> int:
+    """Return the queries of one block, b: a quarter of the window, within the sizes that the kernels do well."""
+    return min(max(window // 4, 32), 128)
+
+
+def pieces(tokens: int, window: int) -> tuple[Piece, ...]:
+    """Cut T queries into the first W, whole blocks, and what is left over."""
+    first, b = min(tokens, window), block_tokens(window)
+    whole, rest = divmod(tokens - first, b)
+    cut = [Piece(start=0, blocks=1, queries=first, key_start=0, keys=first)]
+    if whole:
+        cut.append(Piece(start=first, blocks=whole, queries=b, key_start=first - window + 1, keys=b + window - 1))
+    if rest:
+        start = first + whole * b
+        cut.append(Piece(start=start, blocks=1, queries=rest, key_start=start - window + 1, keys=rest + window - 1))
+    return tuple(cut)
+
+
+def multiplied_pairs(tokens: int, window: int) -> int:
+    """Return the query-key pairs of one head that the blocks multiply, those outside the band included."""
+    return sum(p.blocks * p.queries * p.keys for p in pieces(tokens, window))
+
+
+def band_pairs(tokens: int, window: int) -> int:
+    """Return the query-key pairs of one head inside the band."""
+    first = min(tokens, window)
+    return first * (first + 1) // 2 + (tokens - first) * window
+
+
+def block_kernel(device: torch.device) -> BlockKernel:
+    """Return the kernel that does the blocks on this device."""
+    return "flash" if device.type == "cpu" else "matmul"
+
+
+def window_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int, kernel: BlockKernel | None = None) -> Tensor:
+    """Attend to the W latest keys.
+
+    Args:
+        q, k, v: (B, H, T, D), any strides.
+        window: W, the query's own key included.
+        kernel: ``flash`` or ``matmul``; None is :func:`block_kernel`.
+
+    Returns:
+        (B, H, T, D) in the dtype of q, a view of a contiguous (B, T, H, D) tensor.
+    """
+    kernel = block_kernel(q.device) if kernel is None else kernel
+    out: Tensor = _Window.apply(q, k, v, window, kernel)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Window(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, kernel: BlockKernel) -> Tensor:
+        B, H, T, D = q.shape
+        q, k, v = (rows_contiguous(x) for x in (q, k, v))
+        out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
+        lse = torch.empty(B, H, T, dtype=accumulator(q.dtype), device=q.device)
+        for row in range(B):
+            band_forward(q[row], k[row], v[row], out[row], lse[row], Band(window=window), kernel)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.window, ctx.kernel = window, kernel
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        g = rows_contiguous(g)
+        dq = torch.empty_like(q)
+        dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
+        for row in range(q.shape[0]):
+            inputs = (g[row], q[row], k[row], v[row], out[row], lse[row])
+            band_backward(*inputs, dq[row], dk[row], dv[row], Band(window=ctx.window), ctx.kernel)
+        return dq, dk.to(k.dtype), dv.to(v.dtype), None, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """Which keys a query sees.
+
+    Args:
+        window: W, the query's own key included.
+        labels: (H, T) integers; a query sees only keys of its own label. None: all keys of the window.
+        self_bias: added to the score of a query with its own key.
+    """
+
+    window: int
+    labels: Tensor | None = None
+    self_bias: float = 0.0
+
+    def mask(self, piece: Piece, heads: slice, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+        """Return what is added to the scores of a piece, (n or 1, heads or 1, b, keys); None: plain causality."""
+        if self.labels is None and piece.start == 0:
+            return None
+        query = torch.arange(piece.start, piece.start + piece.queries, device=device)[:, None]
+        key = torch.arange(piece.key_start, piece.key_start + piece.keys, device=device)
+        band = torch.full((piece.queries, piece.keys), -math.inf, dtype=dtype, device=device)
+        band.masked_fill_((key <= query) & (key > query - self.window), 0.0)
+        if self.labels is None:
+            return band[None, None]
+        band.masked_fill_(key == query, self.self_bias)
+        labels = self.labels[heads].unsqueeze(-1)
+        same = queries_of(labels, piece) == keys_of(labels, piece).mT
+        return torch.where(same, band, -math.inf)
+
+
+def band_forward(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, band: Band, kernel: BlockKernel
+) -> None:
+    """Write attention over a band: q, k, v (H, T, D) -> out (H, T, D) and log-sum-exp lse (H, T)."""
+    for piece in pieces(q.shape[1], band.window):
+        for heads in _groups_of_heads(q, piece):
+            mask = band.mask(piece, heads, q.dtype, q.device)
+            block_out, block_lse = _block_forward(
+                queries_of(q[heads], piece), keys_of(k[heads], piece), keys_of(v[heads], piece), mask, kernel
+            )
+            queries_of(out[heads], piece).copy_(block_out)
+            queries_of(lse[heads].unsqueeze(-1), piece).copy_(block_lse.unsqueeze(-1))
+
+
+def band_backward(
+    g: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    band: Band,
+    kernel: BlockKernel,
+) -> None:
+    """Write dq and add to dk and dv, all (H, T, D); out and lse (H, T) may cover more keys than the band."""
+    for piece in pieces(q.shape[1], band.window):
+        for heads in _groups_of_heads(q, piece):
+            mask = band.mask(piece, heads, q.dtype, q.device)
+            block_dq, block_dk, block_dv = _block_backward(
+                queries_of(g[heads], piece),
+                queries_of(q[heads], piece),
+                keys_of(k[heads], piece),
+                keys_of(v[heads], piece),
+                queries_of(out[heads], piece),
+                queries_of(lse[heads].unsqueeze(-1), piece).squeeze(-1),
+                mask,
+                kernel,
+            )
+            queries_of(dq[heads], piece).copy_(block_dq)
+            _add_overlapping(dk[heads], block_dk, piece)
+            _add_overlapping(dv[heads], block_dv, piece)
+
+
+def queries_of(x: Tensor, piece: Piece) -> Tensor:
+    """View the blocks of queries: x (H, T, D) -> (n, H, b, D)."""
+    return _runs(x, piece.start, piece.blocks, piece.queries, piece.queries)
+
+
+def keys_of(x: Tensor, piece: Piece) -> Tensor:
+    """View the overlapping runs of keys: x (H, T, D) -> (n, H, keys, D)."""
+    return _runs(x, piece.key_start, piece.blocks, piece.queries, piece.keys)
+
+
+def _runs(x: Tensor, start: int, number: int, step: int, length: int) -> Tensor:
+    heads, tokens, features = x.stride()
+    size, stride = (number, x.shape[0], length, x.shape[2]), (step * tokens, heads, tokens, features)
+    return x.as_strided(size, stride, x.storage_offset() + start * tokens)
+
+
+def _add_overlapping(total: Tensor, runs: Tensor, piece: Piece) -> None:
+    """Add the gradients of overlapping runs of keys, (n, H, keys, D), where they belong in total (H, T, D)."""
+    # Rows s to s + b of all runs do not overlap, so each shift is one addition of a strided view.
+    for shift in range(0, piece.keys, piece.queries):
+        rows = min(piece.queries, piece.keys - shift)
+        place = _runs(total, piece.key_start + shift, piece.blocks, piece.queries, rows)
+        place.add_(runs[:, :, shift : shift + rows])
+
+
+def _block_forward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: BlockKernel
+) -> tuple[Tensor, Tensor]:
+    """Attend within blocks: q (n, H, b, D), k, v (n, H, keys, D) -> out (n, H, b, D), log-sum-exp (n, H, b)."""
+    if kernel == "flash":
+        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out, lse = flash(q, k, v, 0.0, mask is None, attn_mask=mask)
+        return out, lse
+    scores = _scores(q, k, mask)
+    lse = torch.logsumexp(scores, dim=-1)
+    weights = scores.sub_(lse.unsqueeze(-1)).exp_()
+    return weights @ v.to(weights.dtype), lse
+
+
+def _block_backward(
+    g: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    mask: Tensor | None,
+    kernel: BlockKernel,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of q (n, H, b, D), k and v (n, H, keys, D) of blocks."""
+    if kernel == "flash":
+        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        dq, dk, dv = flash(g, q, k, v, out, lse, 0.0, mask is None, attn_mask=mask)
+        return dq, dk, dv
+    weights = _scores(q, k, mask).sub_(lse.unsqueeze(-1)).exp_()
+    g, q, k, v, out = (x.to(weights.dtype) for x in (g, q, k, v, out))
+    pull = (g @ v.mT).sub_((g * out).sum(-1, keepdim=True)).mul_(weights).mul_(1 / math.sqrt(q.shape[-1]))
+    return pull @ k, pull.mT @ q, weights.mT @ g
+
+
+def _scores(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    wide = accumulator(q.dtype)
+    scores = (q.to(wide) @ k.to(wide).mT).mul_(1 / math.sqrt(q.shape[-1]))
+    if mask is None:
+        return scores.masked_fill_(torch.ones_like(scores[0, 0], dtype=torch.bool).triu_(1), -math.inf)
+    return scores.add_(mask)
+
+
+def rows_contiguous(x: Tensor) -> Tensor:
+    """Return x with its features next to each other, as the flash operator needs; a copy only where they are not."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums and log-sum-exps: float32, or float64 for float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _groups_of_heads(x: Tensor, piece: Piece) -> Iterator[slice]:
+    heads = x.shape[0]
+    group = max(1, GROUP_TOKENS // (piece.blocks * piece.queries)) if x.device.type == "cpu" else heads
+    for head in range(0, heads, group):
+        yield slice(head, head + group)
