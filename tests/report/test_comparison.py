@@ -7,7 +7,7 @@ import pytest
 from fakes.study import FakeLauncher, Silent
 from wattention.analysis.summary import compare_records
 from wattention.core.quantities import Absent, Quantity
-from wattention.core.records import CellKey
+from wattention.core.records import CellKey, Phase
 from wattention.report.comparison import comparison_document
 from wattention.report.comparison_json import comparison_json
 from wattention.report.terminal import print_document
@@ -97,7 +97,7 @@ def test_json_is_one_line_with_the_origin_of_every_number(tmp_path, spec):
 def test_what_was_not_measured_is_absent_with_a_reason(tmp_path, spec):
     finished = run(tmp_path, spec)
     (baseline, _) = compare_records(finished.spec, finished.records).mechanisms
-    assert baseline.quantities["energy_per_token_j"] == Absent("the train phase recorded no energy_j")
+    assert baseline.quantities["energy_per_token_j"] == Absent("the energy phase recorded no energy_j")
     assert isinstance(baseline.quantities["tokens_per_s"], Quantity)
 
 
@@ -119,9 +119,8 @@ def test_an_estimate_shows_its_range_and_its_mark(tmp_path, spec):
             if cell.key.kind != "train":
                 return record
             joules = Quantity(value=50.0, unit="J", origin="estimated", source="a model", low=20.0, high=100.0)
-            train = record.phases["train"]
-            train = replace(train, readings={**train.readings, "energy_j": joules})
-            return replace(record, phases={**record.phases, "train": train})
+            energy = Phase(readings={"energy_j": joules, "tokens": record.phases["train"].readings["tokens"]})
+            return replace(record, phases={**record.phases, "energy": energy})
 
     finished = run_comparison(RunFolder(tmp_path), spec, Estimating(), Silent(), resume=False)
     energy = compare_records(finished.spec, finished.records).mechanisms[0].quantities["energy_per_token_j"]

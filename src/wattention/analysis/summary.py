@@ -45,7 +45,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(key="peak_allocated_bytes", phase="train", reading="cuda_peak_allocated_bytes", unit="byte", noisy=False),
     Measure(key="flop_per_token", phase="train", reading="flop_per_token", unit="flop/token", noisy=False),
     Measure(key="cpu_s_per_step", phase="train", reading="cpu_s", per="steps", unit="s"),
-    Measure(key="energy_per_token_j", phase="train", reading="energy_j", per="tokens", unit="J/token"),
+    Measure(key="energy_per_token_j", phase="energy", reading="energy_j", per="tokens", unit="J/token"),
     Measure(key="prefill_s", phase="prefill", reading="time_s", per="prompts", unit="s"),
     Measure(key="decode_s_per_token", phase="decode", reading="time_s", per="tokens", unit="s/token"),
     Measure(
@@ -278,8 +278,21 @@ def _numbers(points: Mapping[int, LengthPoint], attribute: str) -> dict[int, flo
     return {length: q.value for length, q in readings.items() if isinstance(q, Quantity)}
 
 
+def _host_notes(spec: RunSpec, records: Sequence[CellRecord]) -> list[str]:
+    """Say where the numbers come from: host, processor, torch, threads, allocator."""
+    hosts: dict[str, str] = {}
+    for record in records:
+        host, packages = record.environment.get("host"), record.environment.get("packages", {})
+        if host:
+            words = f"host {host['hostname']}: {host['cpu']}, torch {packages.get('torch')}"
+            hosts.setdefault(host["hostname"], f"{words}, {spec.threads} CPU threads, malloc setting '{spec.malloc}'.")
+    if len(hosts) > 1:
+        return [*hosts.values(), "Several hosts in one run: only ratios within a block can be compared."]
+    return list(hosts.values())
+
+
 def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
-    notes: list[str] = []
+    notes = _host_notes(spec, records)
     if any(record.simulated for record in records):
         notes.append("Some records are SIMULATED: their readings come from a replay, not from this machine.")
     flagged = [
@@ -298,9 +311,6 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
         for record in records
         if record.status != "ok" and (record.key.kind == "gate" or record.key.mechanism not in refused)
     ]
-    hosts = {record.environment.get("host", {}).get("hostname") for record in records if record.environment}
-    if len(hosts) > 1:
-        notes.append("Records of several hosts in one run: only ratios within a block can be compared.")
     if spec.blocks == 1:
         notes.append("One block: there is no spread, so no intervals, and every difference is printed as a tie.")
     return tuple(notes)

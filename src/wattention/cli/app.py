@@ -17,6 +17,7 @@ app = typer.Typer(
     help="Which attention mechanism to train with, what it costs, why, and how far it is from the limit.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -65,6 +65,11 @@ class RunSpec(Spec):
     malloc: Literal["default", "keep"] = "keep"
     time_limit_s: float | None = Field(default=None, gt=0)
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimiser step."""
+        return self.training.batch * self.training.accumulation * (self.training.tokens or self.model.context)
+
     def choice(self, label: str) -> MechanismChoice:
         """Return the mechanism with this label."""
         return next(choice for choice in self.mechanisms if choice.label == label)

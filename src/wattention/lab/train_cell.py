@@ -2,7 +2,7 @@
 
 ::
 
-    build | warm-up steps | TRAINING STEPS | evaluate | memory (profiled steps) | prefill | decode
+    build | warm-up steps | TRAINING STEPS | evaluate | energy | memory (profiled steps) | prefill | decode
 
 Only the training steps run inside the training window; the number of tokens is fixed, so that all mechanisms see the
 same text. The memory step and the kernel's name come from profiled steps afterwards, which are never timed.
@@ -27,6 +27,7 @@ from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
 from wattention.lab.cell import Findings, ReportProgress, load_choice
+from wattention.lab.energy_phase import measure_training_energy
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.kernels import record_kernels, title_of_kernels
@@ -39,7 +40,7 @@ PROGRESS_EVERY_S = 0.5
 
 
 @dataclass(kw_only=True)
-class _Stage:
+class Stage:
     """What the phases of one training cell share."""
 
     cell: CellSpec
@@ -69,12 +70,16 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
     mechanism, config = load_choice(cell)
     with Panel.open(cell.run.device) as panel:
         own_cost = panel.measure_own_cost()
-        stage = _Stage(cell=cell, panel=panel, progress=progress)
+        stage = Stage(cell=cell, panel=panel, progress=progress)
         progress(phase="build")
         with stage.phase("build"):
-            trainer = _build(cell, mechanism, config)
+            trainer = build_trainer(cell, mechanism, config)
         _train(stage, trainer, mechanism, config)
         _evaluate(stage, trainer)
+        progress(phase="energy")
+        stage.phases["energy"] = measure_training_energy(
+            cell, panel, stage.phases["train"], trainer.step, cell.run.tokens_per_step
+        )
         progress(phase="memory")
         peak = measure_peak_tensor_bytes(trainer.step, device=cell.run.device)
         stage.phases["memory"] = Phase(readings={"peak_tensor_bytes": peak})
@@ -91,7 +96,8 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
     return Findings(phases=stage.phases, facts=facts)
 
 
-def _build(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Trainer:
+def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Trainer:
+    """Build data, model and optimiser of a training cell."""
     run = cell.run
     spec = run.training.replace(init_seed=cell.seed, order_seed=cell.seed)
     batches = open_batches(
@@ -105,18 +111,37 @@ def _build(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Tra
     return Trainer(model, batches, spec, device=run.device)
 
 
-def _train(stage: _Stage, trainer: Trainer, mechanism: Mechanism, config: MechanismConfig) -> None:
+def _train(stage: Stage, trainer: Trainer, mechanism: Mechanism, config: MechanismConfig) -> None:
     run = stage.cell.run
     warmup = run.measure.warmup_steps
     steps = run.training.steps - warmup
     stage.progress(phase="warm-up")
     with stage.phase("warmup"):
         losses = [trainer.step().loss for _ in range(warmup)]
-    on_cpu = torch.device(run.device).type == "cpu"
-    marks: list[int] = []
+    measured_losses, marks = run_training_steps(stage, trainer, steps)
+    nats = torch.stack([*losses, *measured_losses]).float().tolist()
+    for step, loss in enumerate(nats):
+        if not math.isfinite(loss):
+            raise DivergedError(step, loss)
+    samples = {"loss_nats": tuple(nats)}
+    if trainer.device.type == "cpu":  # elsewhere the host runs ahead of the device: its marks would time the queueing
+        samples["step_s"] = tuple((b - a) / 1e9 for a, b in pairwise(marks))
+    plan = "steps x batch x accumulation x tokens of the run's specification"
+    counts: dict[str, Reading] = {
+        "steps": counted(steps, "1", plan),
+        "tokens": counted(steps * run.tokens_per_step, "token", plan),
+        "flop_per_token": _flop_per_token(stage.cell, mechanism, config),
+    }
+    stage.add("train", counts, **samples)
+
+
+def run_training_steps(stage: Stage, trainer: Trainer, steps: int) -> tuple[list[Tensor], list[int]]:
+    """Take the measured steps as the phase ``train``; return their losses (on the device) and the clock's marks."""
+    on_cpu = trainer.device.type == "cpu"
+    losses: list[Tensor] = []
     next_report = time.monotonic()
     with stage.phase("train"):
-        marks.append(time.perf_counter_ns())
+        marks = [time.perf_counter_ns()]
         for step in range(steps):
             losses.append(trainer.step().loss)
             marks.append(time.perf_counter_ns())
@@ -125,21 +150,7 @@ def _train(stage: _Stage, trainer: Trainer, mechanism: Mechanism, config: Mechan
                 text = f"loss {losses[-1].item():.3f}" if on_cpu else ""
                 stage.progress(phase="train", done=step + 1, total=steps, text=text)
                 next_report = time.monotonic() + PROGRESS_EVERY_S
-    nats = torch.stack(losses).float().tolist()
-    for step, loss in enumerate(nats):
-        if not math.isfinite(loss):
-            raise DivergedError(step, loss)
-    samples = {"loss_nats": tuple(nats)}
-    if on_cpu:  # elsewhere the host runs ahead of the device, and its marks would time the queueing
-        samples["step_s"] = tuple((b - a) / 1e9 for a, b in pairwise(marks))
-    tokens_per_step = run.training.batch * run.training.accumulation * (run.training.tokens or run.model.context)
-    plan = "steps x batch x accumulation x tokens of the run's specification"
-    counts: dict[str, Reading] = {
-        "steps": counted(steps, "1", plan),
-        "tokens": counted(steps * tokens_per_step, "token", plan),
-        "flop_per_token": _flop_per_token(stage.cell, mechanism, config),
-    }
-    stage.add("train", counts, **samples)
+    return losses, marks
 
 
 def _flop_per_token(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Reading:
@@ -152,7 +163,7 @@ def _flop_per_token(cell: CellSpec, mechanism: Mechanism, config: MechanismConfi
     return predicted(attention + rest, "flop/token", source)
 
 
-def _evaluate(stage: _Stage, trainer: Trainer) -> None:
+def _evaluate(stage: Stage, trainer: Trainer) -> None:
     stage.progress(phase="evaluate")
     with stage.phase("evaluate"):
         result = trainer.evaluate()
@@ -168,7 +179,7 @@ def _evaluate(stage: _Stage, trainer: Trainer) -> None:
 
 
 @torch.inference_mode()
-def _generate(stage: _Stage, trainer: Trainer) -> None:
+def _generate(stage: Stage, trainer: Trainer) -> None:
     """Read a prompt of held-out text, then generate greedily: batch 1, evaluation mode, the mechanism's cache."""
     run, model = stage.cell.run, trainer.model
     decode_tokens = run.measure.decode_tokens

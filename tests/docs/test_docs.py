@@ -1,0 +1,52 @@
+"""Documentation cannot drift: every block of Python or of commands in README and docs/ runs."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^(?P<mark><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```", re.M | re.S)
+KNOWN = {"python", "console", "text", "toml", "json", "bibtex", "math"}
+
+
+def blocks(*languages):
+    for page in PAGES:
+        for number, match in enumerate(BLOCK.finditer(page.read_text())):
+            if match["language"] in languages and not match["mark"]:
+                yield pytest.param(match["text"], id=f"{page.relative_to(ROOT)}-{number}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_are_of_a_known_kind_and_links_lead_somewhere(page):
+    text = page.read_text()
+    assert {match["language"] for match in BLOCK.finditer(text)} <= KNOWN
+    assert text.count("```") % 2 == 0
+    prose = BLOCK.sub("", text)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_python_blocks_run(text, tmp_path):
+    subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=tmp_path, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("text", blocks("console"))
+def test_command_blocks_run(text, tmp_path):
+    commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+    assert commands, "a console block shows at least one command after '$ '"
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "wattention", f"mark a block that cannot run here with <!-- not run: reason -->: {command}"
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, 1), done.stderr
+
+
+def test_the_page_of_commands_is_generated():
+    subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], check=True)
