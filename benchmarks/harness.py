@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 import torch
-from results import write_result
 
+from results import write_result
 from wattention.core.records import CellKey
 from wattention.core.run_spec import CellSpec
 from wattention.lab.cell import load_choice
