@@ -29,14 +29,18 @@ def query_block_tokens(queries: int) -> int:
     return 64 if queries >= 192 else 32
 
 
-def tiled_causal_pairs(tokens: int) -> int:
-    """Return the query-key pairs of one head that a causal fused kernel multiplies, for T queries and T keys."""
-    block = query_block_tokens(tokens)
+def tiled_causal_pairs(queries: int, keys: int | None = None) -> int:
+    """Return the query-key pairs of one head that a causal fused kernel multiplies, for T queries and S keys.
+
+    ``keys`` defaults to T. Query t sees keys up to t, the alignment of torch's CPU operator.
+    """
+    keys = queries if keys is None else keys
+    block = query_block_tokens(queries)
     pairs = 0
-    for start in range(0, tokens, block):
-        end = min(start + block, tokens)
-        key_blocks = -(-end // KEY_BLOCK_TOKENS)
-        pairs += (end - start) * min(key_blocks * KEY_BLOCK_TOKENS, tokens)
+    for start in range(0, queries, block):
+        end = min(start + block, queries)
+        key_blocks = -(-min(end, keys) // KEY_BLOCK_TOKENS)
+        pairs += (end - start) * min(key_blocks * KEY_BLOCK_TOKENS, keys)
     return pairs
 
 

@@ -91,7 +91,7 @@ def build(shape: AttentionShape, config: GqaConfig, dropout: float) -> GroupedQu
 def reference(parameters: Mapping[str, Tensor], x: Tensor, shape: AttentionShape, config: GqaConfig) -> Tensor:
     """Multi-head attention in which each key/value head is written out once for every query head that reads it."""
     H, G, D = shape.heads, kv_heads(shape, config), shape.head_dim
-    q, k, v = linear(parameters, "qkv", x).split([H * D, G * D, G * D], dim=-1)
+    q, k, v = torch.split(linear(parameters, "qkv", x), [H * D, G * D, G * D], dim=-1)
     group_of_head = torch.arange(H, device=x.device) // (H // G)
     k, v = heads_of(k, G)[:, group_of_head], heads_of(v, G)[:, group_of_head]
     return linear(parameters, "out", joined(softmax_attention(heads_of(q, H), k, v, causal(x.shape[1]))))

@@ -151,7 +151,7 @@ class LatentAttention(AttentionModule):
         B, T, H, D, R = *query.shape[:3], self.head_dim, self.rank
         S = held.shape[1]
         key_up, value_up = self.up.weight.view(2, H, D, R)
-        plain, rotary = query.split([D, self.rope_dim], dim=-1)
+        plain, rotary = torch.split(query, [D, self.rope_dim], dim=-1)
         absorbed = torch.cat((torch.einsum("bthd,hdr->bhtr", plain, key_up), rotary.transpose(1, 2)), dim=-1)
         scores = absorbed.reshape(B, H * T, -1) @ held.transpose(1, 2) / math.sqrt(D + self.rope_dim)
         if T > 1:
@@ -186,8 +186,8 @@ def reference(parameters: Mapping[str, Tensor], x: Tensor, shape: AttentionShape
         return torch.einsum("tij,bthj->bthi", turn.to(z), z)
 
     c_q = x if config.query_rank is None else rms_norm("query_norm", linear(parameters, "query_down", x))
-    q_c, q_r = linear(parameters, "query", c_q).reshape(B, T, H, D + rope).split([D, rope], dim=-1)
-    c, k_r = linear(parameters, "down", x).split([R, rope], dim=-1)
+    q_c, q_r = torch.split(linear(parameters, "query", c_q).reshape(B, T, H, D + rope), [D, rope], dim=-1)
+    c, k_r = torch.split(linear(parameters, "down", x), [R, rope], dim=-1)
     k_c, v = linear(parameters, "up", rms_norm("norm", c)).reshape(B, T, 2, H, D).unbind(2)
     k_r = turned(k_r.reshape(B, T, 1, rope)).expand(B, T, H, rope)
     q, k = torch.cat((q_c, turned(q_r)), dim=-1), torch.cat((k_c, k_r), dim=-1)
