@@ -45,8 +45,8 @@ def main() -> None:
 
         loops = {"bare": bare, "measured": measured}
         times: dict[str, list[float]] = {name: [] for name in loops}
-        for name in loops:
-            loops[name]()
+        for loop in loops.values():
+            loop()
         for _ in range(ROUNDS):
             for name, loop in loops.items():
                 began = time.perf_counter()

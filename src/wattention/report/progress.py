@@ -91,7 +91,7 @@ def _outcome(record: CellRecord) -> str:
     if record.status != "ok":
         return f"{record.status.replace('_', ' ')}: {record.detail}"
     if record.key.kind == "gate":
-        return f"{len(record.facts.get('clauses', ()))} clauses hold"
+        return f"{len(record.facts.get('gate', {}).get('clauses', ()))} clauses, none failed"
     if record.key.kind == "lengths":
         return f"{len(record.phases)} lengths"
     train, evaluate = record.phases["train"].readings, record.phases["evaluate"].readings
