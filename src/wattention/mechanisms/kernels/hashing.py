@@ -30,6 +30,3 @@ def bucket_ids(x: Tensor, rotations: Tensor) -> Tensor:
         return index + opposite * rotations.shape[-1]
 
 
-def order_by_bucket(ids: Tensor) -> Tensor:
-    """Return the tokens in order of (bucket, position): ids (..., T) -> permutation (..., T) int64."""
-    return torch.argsort(ids, dim=-1, stable=True)
