@@ -27,14 +27,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wattention.mechanisms.kernels.hashing import bucket_ids
+from wattention.mechanisms.kernels.precision import accumulator, without_autocast
 from wattention.mechanisms.kernels.window import (
     GROUP_TOKENS,
     Band,
     BlockKernel,
-    accumulator,
     band_backward,
     band_forward,
     block_kernel,
+    multiplied_pairs,
 )
 
 LENGTH_EPS = 1e-12
@@ -68,6 +69,7 @@ def bucket_window_attention(
 
 class _BucketWindow(torch.autograd.Function):
     @staticmethod
+    @without_autocast
     def forward(ctx: Any, q: Tensor, v: Tensor, rotations: Tensor, earlier: int, kernel: BlockKernel) -> Tensor:
         B, H, T, D = q.shape
         rounds, buckets = rotations.shape[0], 2 * rotations.shape[2]
@@ -92,6 +94,7 @@ class _BucketWindow(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
+    @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, v, out, lse, tokens = ctx.saved_tensors
         T, D = q.shape[2:]
@@ -159,7 +162,18 @@ def _joined(x: Tensor) -> Tensor:
 def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
     """Yield the indices (batch row, heads) of the parts to work on at a time."""
     B, H, T, _ = q.shape
-    group = max(1, GROUP_TOKENS // T) if q.device.type == "cpu" else H
+    group = _heads_at_a_time(T) if q.device.type == "cpu" else H
     for b in range(B):
         for head in range(0, H, group):
             yield b, slice(head, head + group)
+
+
+def _heads_at_a_time(tokens: int) -> int:
+    return max(1, GROUP_TOKENS // tokens)
+
+
+def joined_pairs(heads: int, tokens: int, earlier: int) -> int:
+    """Return the query-key pairs that the blocks of one hash round multiply on a CPU, for one sequence and all heads."""
+    whole, rest = divmod(heads, _heads_at_a_time(tokens))
+    sizes = [_heads_at_a_time(tokens)] * whole + [rest] * (rest > 0)
+    return sum(multiplied_pairs(size * tokens, earlier + 1, labelled=True) for size in sizes)
