@@ -75,11 +75,7 @@ def run_gate(
     Raises ``UserError`` for a dtype that the float64 reference cannot judge.
     """
     if dtype not in JUDGED:
-        raise UserError(
-            "the gate judges a dtype against a float64 reference",
-            got=_dtype_name(dtype),
-            wanted=", ".join(map(_dtype_name, JUDGED)),
-        )
+        raise _unjudged(_dtype_name(dtype))
     settings = mechanism.config() if config is None else config
     subject = Subject(
         mechanism=mechanism,
@@ -92,7 +88,7 @@ def run_gate(
     )
     built = _builds(subject)
     if built.status == "failed":
-        verdicts = [built, *(Verdict(clause=c.name, status="skipped", detail="not built") for c in CLAUSES)]
+        verdicts = [built, *(Verdict(name=c.name, status="skipped", detail="not built") for c in CLAUSES)]
     else:
         verdicts = [built, *(_judge(clause, subject) for clause in CLAUSES)]
     return GateReport(
@@ -101,8 +97,31 @@ def run_gate(
         dtype=_dtype_name(dtype),
         seed=seed,
         shapes=tuple(_described(s) for s in (subject.short, subject.long)),
-        verdicts=tuple(verdicts),
+        clauses=tuple(verdicts),
     )
+
+
+def judged_dtype(name: str) -> torch.dtype:
+    """Return a dtype by name; raise ``UserError`` for one that the gate cannot judge."""
+    found = [dtype for dtype in JUDGED if _dtype_name(dtype) == name]
+    if not found:
+        raise _unjudged(name)
+    return found[0]
+
+
+def usable_device(name: str) -> str:
+    """Return the name of a device that a tensor can be put on; raise ``UserError`` for any other."""
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = (str(error).splitlines() or ["no reason given"])[0]
+        raise UserError("cannot use the device", got=name, wanted="cpu, or a device torch can use", do=why) from error
+    return name
+
+
+def _unjudged(name: str) -> UserError:
+    wanted = ", ".join(map(_dtype_name, JUDGED))
+    return UserError("the gate judges a dtype against a float64 reference", got=name, wanted=wanted)
 
 
 def _builds(subject: Subject) -> Verdict:
@@ -111,25 +130,25 @@ def _builds(subject: Subject) -> Verdict:
     for shape in (subject.short, subject.long):
         reason = mechanism.unavailable(subject.device.type, _dtype_name(subject.dtype), shape, subject.config)
         if reason is not None:
-            return Verdict(clause="builds", status="failed", detail=reason)
+            return Verdict(name="builds", status="failed", detail=reason)
         try:
             subject.module(shape)
         except UserError as error:
-            return Verdict(clause="builds", status="failed", detail=str(error))
+            return Verdict(name="builds", status="failed", detail=str(error))
         except Exception as error:
-            return Verdict(clause="builds", status="failed", detail=f"raised {type(error).__name__}: {error}")
-    return Verdict(clause="builds", status="passed", detail=f"{_described(subject.short)}; {_described(subject.long)}")
+            return Verdict(name="builds", status="failed", detail=f"raised {type(error).__name__}: {error}")
+    return Verdict(name="builds", status="passed", detail=f"{_described(subject.short)}; {_described(subject.long)}")
 
 
 def _judge(clause: Clause, subject: Subject) -> Verdict:
     try:
-        return Verdict(clause=clause.name, status="passed", detail=clause.check(subject))
+        return Verdict(name=clause.name, status="passed", detail=clause.check(subject))
     except ClauseFailed as failure:
-        return Verdict(clause=clause.name, status="failed", detail=str(failure))
+        return Verdict(name=clause.name, status="failed", detail=str(failure))
     except ClauseSkipped as skip:
-        return Verdict(clause=clause.name, status="skipped", detail=str(skip))
+        return Verdict(name=clause.name, status="skipped", detail=str(skip))
     except Exception as error:  # a mechanism may raise anything; whatever it raises, the clause does not hold
-        return Verdict(clause=clause.name, status="failed", detail=f"raised {type(error).__name__}: {error}")
+        return Verdict(name=clause.name, status="failed", detail=f"raised {type(error).__name__}: {error}")
 
 
 def _long_shape(shape: AttentionShape | None, config: Any) -> AttentionShape:

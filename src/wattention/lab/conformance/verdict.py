@@ -12,7 +12,7 @@ Status = Literal["passed", "failed", "skipped"]
 class Verdict:
     """The outcome of one clause: what was got and wanted, or why it was skipped."""
 
-    clause: str
+    name: str
     status: Status
     detail: str
 
@@ -29,7 +29,7 @@ class GateReport:
     dtype: str
     seed: int
     shapes: tuple[str, ...]
-    verdicts: tuple[Verdict, ...]
+    clauses: tuple[Verdict, ...]
 
     @property
     def passed(self) -> bool:
@@ -39,11 +39,11 @@ class GateReport:
     @property
     def failed_clauses(self) -> tuple[str, ...]:
         """Names of the clauses that failed, in the gate's order."""
-        return tuple(v.clause for v in self.verdicts if v.status == "failed")
+        return tuple(v.name for v in self.clauses if v.status == "failed")
 
-    def verdict(self, clause: str) -> Verdict:
+    def verdict(self, name: str) -> Verdict:
         """Return the verdict of one clause by name."""
-        return next(v for v in self.verdicts if v.clause == clause)
+        return next(v for v in self.clauses if v.name == name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; :func:`gate_report_from_json` reads it back."""
@@ -55,7 +55,7 @@ class GateReport:
             "shapes": list(self.shapes),
             "passed": self.passed,
             "failed_clauses": list(self.failed_clauses),
-            "clauses": [{"clause": v.clause, "status": v.status, "detail": v.detail} for v in self.verdicts],
+            "clauses": [{"name": v.name, "status": v.status, "detail": v.detail} for v in self.clauses],
         }
 
 
@@ -67,5 +67,5 @@ def gate_report_from_json(data: dict[str, Any]) -> GateReport:
         dtype=data["dtype"],
         seed=data["seed"],
         shapes=tuple(data["shapes"]),
-        verdicts=tuple(Verdict(**clause) for clause in data["clauses"]),
+        clauses=tuple(Verdict(**clause) for clause in data["clauses"]),
     )

@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wattention.mechanisms.kernels.precision import accumulator, without_autocast
+
 CHUNK_TOKENS = 64
 """Tokens of one chunk: near D, so that the pairs of a chunk cost as much as its state."""
 
@@ -91,20 +93,22 @@ def chunk_tokens(tokens: int) -> int:
 
 class _CausalLinear(torch.autograd.Function):
     @staticmethod
+    @without_autocast
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:
         B, H, T, D = q.shape
         y = torch.empty(B, T, H, D, dtype=v.dtype, device=v.device).transpose(1, 2)
         denominator = torch.empty(B, H, T, dtype=accumulator(v.dtype), device=v.device)
         for part in _groups_of_heads(q):
             qs, ks, vs = feature_map.apply(_wide(q[part])), feature_map.apply(_wide(k[part])), _wide(v[part])
-            numerator, denominator[part] = _forward(qs, ks, vs, eps)
-            y[part] = numerator.div_(denominator[part].unsqueeze(-1))
+            numerator, denominator[part] = causal_sums(qs, ks, vs)
+            y[part] = numerator.div_(denominator[part].add_(eps).unsqueeze(-1))
         ctx.save_for_backward(q, k, v, y, denominator)
         ctx.feature_map = feature_map
         return y
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
+    @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, y, denominator = ctx.saved_tensors
         phi: FeatureMap = ctx.feature_map
@@ -119,12 +123,12 @@ class _CausalLinear(torch.autograd.Function):
         return dq, dk, dv, None, None
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Sum over earlier tokens: features q, k and values v (G, T, D) -> numerator (G, T, D), denominator (G, T)."""
+def causal_sums(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over the tokens up to each: features q, k and values v (G, T, D) -> Σ (q·k) v (G, T, D), Σ q·k (G, T)."""
     T = q.shape[1]
     q, k, v = (_chunks(x) for x in (q, k, v))
     pairs = _lower(q @ k.mT)
-    numerator, denominator = pairs @ v, pairs.sum(-1, keepdim=True).add_(eps)
+    numerator, denominator = pairs @ v, pairs.sum(-1, keepdim=True)
     _add_products(numerator[:, 1:], q[:, 1:], _sums_up_to(k.mT @ v)[:, :-1])
     _add_products(denominator[:, 1:], q[:, 1:], _sums_up_to(k.sum(-2).unsqueeze(-1))[:, :-1])
     return numerator.flatten(1, 2)[:, :T], denominator.flatten(1)[:, :T]
@@ -168,7 +172,7 @@ def _sums_from(states: Tensor) -> Tensor:
 def _add_products(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Add a @ b to ``total``, all (G, n, ., .), in place and without a temporary."""
     for head in range(total.shape[0]):
-        total[head].baddbmm_(a[head], b[head])
+        torch.baddbmm(total[head], a[head], b[head], out=total[head])
 
 
 def _lower(pairs: Tensor) -> Tensor:
@@ -188,11 +192,6 @@ def _chunks(x: Tensor) -> Tensor:
 def _wide(x: Tensor) -> Tensor:
     """Return x in the dtype that sums are made in."""
     return x.to(accumulator(x.dtype))
-
-
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of sums: float32, or float64 for float64."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:

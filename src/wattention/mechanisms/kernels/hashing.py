@@ -24,12 +24,9 @@ def bucket_ids(x: Tensor, rotations: Tensor) -> Tensor:
     that a run in another precision differs by rounding and not by other buckets.
     """
     with torch.autocast(x.device.type, enabled=False):
-        projected = x.detach().float().unsqueeze(-3) @ rotations.float()
-        farthest, index = projected.abs().max(dim=-1)
-        opposite = projected.gather(-1, index.unsqueeze(-1)).squeeze(-1) < 0
-        return index + opposite * rotations.shape[-1]
-
-
-def order_by_bucket(ids: Tensor) -> Tensor:
-    """Return the tokens in order of (bucket, position): ids (..., T) -> permutation (..., T) int64."""
-    return torch.argsort(ids, dim=-1, stable=True)
+        rounds, D, directions = rotations.shape
+        projected = x.detach().float() @ rotations.float().transpose(0, 1).reshape(D, rounds * directions)
+        projected = projected.unflatten(-1, (rounds, directions))
+        nearest = projected.abs().argmax(dim=-1, keepdim=True)
+        opposite = projected.gather(-1, nearest) < 0
+        return (nearest + opposite * directions).squeeze(-1).mT

@@ -28,6 +28,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wattention.mechanisms.costs import tiled_causal_pairs
+from wattention.mechanisms.kernels.precision import accumulator, without_autocast
+
 BlockKernel = Literal["flash", "matmul"]
 
 GROUP_TOKENS = 4096
@@ -63,9 +66,14 @@ def pieces(tokens: int, window: int) -> tuple[Piece, ...]:
     return tuple(cut)
 
 
-def multiplied_pairs(tokens: int, window: int) -> int:
-    """Return the query-key pairs of one head that the blocks multiply, those outside the band included."""
-    return sum(p.blocks * p.queries * p.keys for p in pieces(tokens, window))
+def multiplied_pairs(tokens: int, window: int, *, labelled: bool = False) -> int:
+    """Return the query-key pairs of one head that the flash kernel multiplies, those outside the band included.
+
+    Without labels the first W queries are a plain causal call, whose tiles above the diagonal are skipped.
+    """
+    first, *others = pieces(tokens, window)
+    pairs = first.queries * first.keys if labelled else tiled_causal_pairs(first.queries)
+    return pairs + sum(p.blocks * p.queries * p.keys for p in others)
 
 
 def band_pairs(tokens: int, window: int) -> int:
@@ -97,6 +105,7 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int, kernel: Bl
 
 class _Window(torch.autograd.Function):
     @staticmethod
+    @without_autocast
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, kernel: BlockKernel) -> Tensor:
         B, H, T, D = q.shape
         q, k, v = (rows_contiguous(x) for x in (q, k, v))
@@ -110,6 +119,7 @@ class _Window(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
+    @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse = ctx.saved_tensors
         g = rows_contiguous(g)
@@ -151,9 +161,7 @@ class Band:
         return torch.where(same, band, -math.inf)
 
 
-def band_forward(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, band: Band, kernel: BlockKernel
-) -> None:
+def band_forward(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, band: Band, kernel: BlockKernel) -> None:
     """Write attention over a band: q, k, v (H, T, D) -> out (H, T, D) and log-sum-exp lse (H, T)."""
     for piece in pieces(q.shape[1], band.window):
         for heads in _groups_of_heads(q, piece):
@@ -222,9 +230,7 @@ def _add_overlapping(total: Tensor, runs: Tensor, piece: Piece) -> None:
         place.add_(runs[:, :, shift : shift + rows])
 
 
-def _block_forward(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: BlockKernel
-) -> tuple[Tensor, Tensor]:
+def _block_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
     """Attend within blocks: q (n, H, b, D), k, v (n, H, keys, D) -> out (n, H, b, D), log-sum-exp (n, H, b)."""
     if kernel == "flash":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -268,11 +274,6 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 def rows_contiguous(x: Tensor) -> Tensor:
     """Return x with its features next to each other, as the flash operator needs; a copy only where they are not."""
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of sums and log-sum-exps: float32, or float64 for float64."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _groups_of_heads(x: Tensor, piece: Piece) -> Iterator[slice]:
