@@ -100,6 +100,7 @@ class Meter:
         derive: readings of the whole window -> further ones that compare this meter with another; pure.
         closeness: meters are read in rising order before the work and in falling order after it, so the one with the
             highest number stands next to the clock.
+        gpu_only: True where a meter has nothing to say of work on the CPU.
         default: False where it is used only when asked for by name.
     """
 
@@ -114,6 +115,7 @@ class Meter:
     interpret: Callable[[Facts, Sample, Sample, Interval], Interpretation]
     derive: Callable[[Mapping[str, Reading]], Interpretation] | None = None
     closeness: int = 0
+    gpu_only: bool = False
     default: bool = True
 
     def absent(self, reason: str) -> dict[str, Reading]:

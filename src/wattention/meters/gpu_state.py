@@ -147,5 +147,6 @@ METER = Meter(
     available=_available,
     open=_State,
     interpret=_interpret,
+    gpu_only=True,
     closeness=50,
 )

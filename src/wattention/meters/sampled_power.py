@@ -117,5 +117,6 @@ METER = Meter(
     open=_Sampler,
     interpret=_interpret,
     derive=_derive,
+    gpu_only=True,
     closeness=60,
 )
