@@ -136,7 +136,7 @@ def _listen(device: str) -> list[Finding]:
             name="tensor_memory",
             title="peak of live tensors in a dedicated step",
             state="missing" if memory_lost else "works",
-            answers=("tensor_peak_bytes",),
+            answers=("peak_tensor_bytes",),
             detail=memory_lost,
         ),
         Finding(
@@ -156,6 +156,6 @@ def _estimate() -> Finding:
         name="estimate",
         title="estimated CPU energy, marked so, where nothing can be read",
         state="works",
-        answers=("energy_estimated_j",),
+        answers=("energy_j",),
         detail=f"a model and a range, no instrument; {choose_cpu_power().source}",
     )
