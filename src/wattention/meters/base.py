@@ -97,8 +97,10 @@ class Meter:
         available: device -> None, or why it cannot be used there and how to change that.
         open: device -> the opened instrument.
         interpret: (facts, before, after, interval) -> readings and flags; pure.
+        derive: readings of the whole window -> further ones that compare this meter with another; pure.
         closeness: meters are read in rising order before the work and in falling order after it, so the one with the
             highest number stands next to the clock.
+        gpu_only: True where a meter has nothing to say of work on the CPU.
         default: False where it is used only when asked for by name.
     """
 
@@ -111,7 +113,9 @@ class Meter:
     available: Callable[[str], Absent | None]
     open: Callable[[str], Instrument]
     interpret: Callable[[Facts, Sample, Sample, Interval], Interpretation]
+    derive: Callable[[Mapping[str, Reading]], Interpretation] | None = None
     closeness: int = 0
+    gpu_only: bool = False
     default: bool = True
 
     def absent(self, reason: str) -> dict[str, Reading]:

@@ -73,5 +73,6 @@ METER = Meter(
     available=_available,
     open=_AllocatorMarks,
     interpret=_interpret,
+    gpu_only=True,
     closeness=20,
 )

@@ -60,7 +60,7 @@ def record_kernels(step: Callable[[], object], *, device: str = "cpu") -> tuple[
 
 
 def title_of_kernels(names: Iterable[str]) -> str:
-    """Say in words what raw names mean, such as ``flash (CPU)``, ``batched matmul + softmax`` or ``none recognised``."""
+    """Say in words what raw names mean: ``flash (CPU)``, ``batched matmul + softmax``, or ``none recognised``."""
     raw = tuple(names)
     for table in (_FUSED, _DEVICE):
         titles = dict.fromkeys(title for pattern, title in table for name in raw if re.search(pattern, name))

@@ -173,6 +173,11 @@ class MeasuringWindow:
             said = one.meter.interpret(one.instrument.facts, before, later, interval)
             readings.update(said.readings)
             flags.extend(said.flags)
+        for one in self._meters:
+            if one.meter.derive is not None:
+                more = one.meter.derive(readings)
+                readings.update(more.readings)
+                flags.extend(more.flags)
         self.readings = {k: _stamped(v) for k, v in readings.items()} if self.simulated else readings
         self.flags = tuple(flags)
 
