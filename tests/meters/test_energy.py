@@ -164,6 +164,20 @@ def test_a_gpu_without_a_counter_says_which_would_have_one(zeus_gpus, fake_gpu):
     assert "Volta or newer" in missing
 
 
+def test_a_counter_that_refuses_leaves_the_others_and_is_named_in_the_sum(zeus_gpus, fake_gpu, rapl, monkeypatch):
+    (gpu,) = zeus_gpus(fake_gpu())
+    gpu.fails = OSError("Not Supported")
+    rapl.zone("intel-rapl:0", name="package-0", energy_uj=5_000_000)
+    monkeypatch.setattr(energy, "PROBE_S", 0.01)
+    monkeypatch.setattr(energy, "SHORTEST_WINDOW_S", 0.0)
+    monkeypatch.setattr(energy, "MAX_POWER_W", float("inf"))
+    with Panel(open_meters("cuda:0", ["energy"])) as panel, panel.window() as window:
+        rapl.set("intel-rapl:0", 12_000_000)
+    total = window.readings["energy_j"]
+    assert total.value == 7.0
+    assert "gpu0 (Imaginary H100 lost: OSError: Not Supported)" in total.source
+
+
 def test_a_gpu_that_zeus_does_not_see(zeus_gpus, fake_gpu):
     zeus_gpus(fake_gpu())
     assert "not among the 1 GPUs" in zeus_layer.find_domains("cuda:3").missing["gpu"]

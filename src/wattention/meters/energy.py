@@ -57,13 +57,18 @@ def measure_counter_step(
 class _Counters:
     def __init__(self, device: str) -> None:
         found = find_domains(device)
-        if not found.domains:
-            raise MeterError("; ".join(found.missing.values()))
-        self._domains = found.domains
-        self.facts: Facts = {
-            "domains": {domain.name: _facts(domain) for domain in found.domains},
-            "missing": found.missing,
-        }
+        missing, domains, facts = dict(found.missing), [], {}
+        for domain in found.domains:
+            try:
+                facts[domain.name] = _facts(domain)
+            except (MeterError, OSError) as error:
+                missing[domain.name] = str(error)  # listed as a counter, and refuses to be read
+                continue
+            domains.append(domain)
+        if not domains:
+            raise MeterError("; ".join(missing.values()))
+        self._domains = tuple(domains)
+        self.facts: Facts = {"domains": facts, "missing": missing}
 
     def arm(self) -> None:
         """Nothing to reset: counters are read as differences."""
