@@ -1,17 +1,21 @@
 """Deliberately broken mechanisms: each record stands beside the clause that must catch it, and a word it must say."""
 
 import dataclasses
+import random
 
 import torch
 from honest import Explicit, Linear, Rotary, Windowed, believed, broken
 from torch import Tensor, nn
 
 from wattention.core.shapes import AttentionShape
-from wattention.mechanisms.base import Cache
+from wattention.mechanisms.base import AttentionModule, Cache, MechanismConfig
 from wattention.mechanisms.caches import GrowingCache
 from wattention.mechanisms.gqa import MECHANISM as GQA
+from wattention.mechanisms.lsh import MECHANISM as LSH
 from wattention.mechanisms.multihead import join_heads, split_heads
 from wattention.mechanisms.reference import multi_head_attention
+from wattention.mechanisms.sliding_window import MECHANISM as WINDOW
+from wattention.mechanisms.sliding_window import window_tokens
 
 
 class FutureLeak(Explicit):
@@ -314,6 +318,17 @@ class HiddenMemory(Explicit):
         return super().attend(_HidesWhatItKeeps.apply(q), k, v)
 
 
+def _wider_window(shape: AttentionShape, config: MechanismConfig, dropout: float) -> AttentionModule:
+    """The folder's own window, one token too wide."""
+    wider = min(window_tokens(shape, config) + 1, shape.tokens)
+    return WINDOW.build(shape, config.model_copy(update={"window": wider}), dropout)
+
+
+def _unseeded_hash(shape: AttentionShape, config: MechanismConfig, dropout: float) -> AttentionModule:
+    """The folder's own hashing with rotations that no seed fixes; the reference reads them from the module."""
+    return LSH.build(shape, config.model_copy(update={"seed": random.getrandbits(31)}), dropout)
+
+
 def _plus_one(number: int) -> int:
     return number + 1
 
@@ -339,6 +354,16 @@ FAULTS = {
         "reference-forward",
         "at T=37",
         broken(OneOffWindow, exact=False, reference=believed(Windowed)),
+    ),
+    "window of the folder, one too wide": (
+        "reference-forward",
+        "off the reference",
+        dataclasses.replace(WINDOW, build=_wider_window),
+    ),
+    "hash of the folder, unseeded": (
+        "reproducible",
+        "the output of two builds",
+        dataclasses.replace(LSH, build=_unseeded_hash),
     ),
     "detached keys": ("reference-gradients", "gradient", broken(DetachedKeys, reference=multi_head_attention)),
     "halved gradient": ("reference-gradients", "gradient", broken(HalvedGradient, reference=multi_head_attention)),

@@ -13,6 +13,7 @@ def check(
         list[str] | None,
         typer.Argument(metavar="[NAME|FILE.py]...", help="Mechanisms to check; all of the built-in ones by default."),
     ] = None,
+    *,
     device: Annotated[str, typer.Option(help="Where to run them: cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     seed: Annotated[int, typer.Option(help="Seed of parameters and inputs.")] = 0,

@@ -62,7 +62,9 @@ class StateCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state, the same for any number of tokens."""
+        """Bytes of the state, the same for any number of tokens above 0."""
+        if self._length == 0:
+            return 0
         return sum(x.numel() * x.element_size() for x in (self.state, self.normaliser))
 
     def add(self, k: Tensor, v: Tensor) -> None:
@@ -84,8 +86,8 @@ class LinearAttention(MultiHeadAttention):
     def new_cache(self, batch: int) -> Cache:
         """Return a zero state for ``batch`` sequences."""
         H, D, like = self.heads, self.head_dim, self.qkv.weight
-        options = {"dtype": accumulator(like.dtype), "device": like.device}
-        return StateCache(torch.zeros(batch, H, D, D, **options), torch.zeros(batch, H, D, **options))
+        state = torch.zeros(batch, H, D, D, dtype=accumulator(like.dtype), device=like.device)
+        return StateCache(state, torch.zeros_like(state[..., 0]))
 
     def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
         """Attend causally: x (B, T, C) -> (B, T, C)."""
@@ -123,15 +125,16 @@ def build(shape: AttentionShape, config: LinearConfig, dropout: float) -> Linear
     return LinearAttention(shape, config)
 
 
+def _features(z: Tensor, config: LinearConfig) -> Tensor:
+    if config.feature_map == "elu+1":
+        return torch.where(z > 0, z + 1, torch.exp(z))
+    return torch.relu(z) if config.feature_map == "relu" else torch.exp(z) / torch.exp(z).sum(-1, keepdim=True)
+
+
 def reference(parameters: Mapping[str, Tensor], x: Tensor, shape: AttentionShape, config: LinearConfig) -> Tensor:
     """The recurrence, one token after the other (equations 16 to 20)."""
-    features = {
-        "elu+1": lambda z: torch.nn.functional.elu(z) + 1,
-        "relu": torch.relu,
-        "softmax": lambda z: torch.softmax(z, dim=-1),
-    }[config.feature_map]
     q, k, v = (heads_of(part, shape.heads) for part in linear(parameters, "qkv", x).chunk(3, dim=-1))
-    q, k = features(q), features(k)
+    q, k = _features(q, config), _features(k, config)
     B, H, T, D = q.shape
     state, normaliser = x.new_zeros(B, H, D, D), x.new_zeros(B, H, D)
     y = []

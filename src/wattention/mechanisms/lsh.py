@@ -9,7 +9,8 @@ sorted tokens into chunks instead; which tokens share a chunk then depends on la
 although every score is masked. Here nothing about token i depends on later tokens. Two more rules:
 
 - Itself: always seen, once. Reformer lets a token see itself only where it sees nothing else.
-- Repeated pairs: a pair that m of the rounds bring together has weight m, y_i = Σ_j m_ij exp(s_ij) v_j / Σ_j m_ij exp(s_ij).
+- Repeated pairs: a pair that m of the rounds bring together has weight m,
+  y_i = Σ_j m_ij exp(s_ij) v_j / Σ_j m_ij exp(s_ij).
   Reformer divides by m; counting favours the pairs that hash alike more often, the more similar ones.
 
 Cost: rounds × T (c + b) D, plus T D N a round of hashing. Decoding reads rounds × c + 1 keys a token.
@@ -113,6 +114,8 @@ class BucketCache:
     @property
     def nbytes(self) -> int:
         """Bytes of the keys, the values, and the table of latest positions."""
+        if self.length == 0:
+            return 0
         return self._stored.nbytes + sum(x.numel() * x.element_size() for x in (self._positions, self._counts))
 
     def latest(self, ids: Tensor) -> Tensor:
@@ -175,19 +178,19 @@ class LshAttention(AttentionModule):
         if cache.length == 0:
             cache.append(ids, k, v)
             return self._attend(q, v)
-        steps = range(q.shape[2])
-        return torch.cat([_next_token(cache, *(x[:, :, t : t + 1] for x in (q, k, v)), ids[..., t]) for t in steps], 2)
+        tokens = zip(q.unbind(2), k.unbind(2), v.unbind(2), ids.unbind(-1), strict=True)
+        return torch.cat([_next_token(cache, *token) for token in tokens], dim=2)
 
 
 def _next_token(cache: BucketCache, q: Tensor, k: Tensor, v: Tensor, ids: Tensor) -> Tensor:
-    """Attend with one token, q, k, v (B, H, 1, D) and ids (B, H, rounds), and append it -> (B, H, 1, D)."""
+    """Attend with one token, q, k, v (B, H, D) and ids (B, H, rounds), and append it -> (B, H, 1, D)."""
     seen = cache.latest(ids).flatten(2)
     own = torch.full_like(seen[..., :1], cache.length)
     seen = torch.cat((seen, own), dim=-1)
-    keys, values = cache.append(ids.unsqueeze(-1), k, v)
+    keys, values = cache.append(ids.unsqueeze(-1), k.unsqueeze(2), v.unsqueeze(2))
     rows = seen.clamp(min=0).unsqueeze(-1).expand(*seen.shape, q.shape[-1])
     return scaled_dot_product_attention(
-        q, keys.gather(2, rows), values.gather(2, rows), attn_mask=(seen >= 0).unsqueeze(2)
+        q.unsqueeze(2), keys.gather(2, rows), values.gather(2, rows), attn_mask=(seen >= 0).unsqueeze(2)
     )
 
 
@@ -256,8 +259,8 @@ def cost(shape: AttentionShape, config: LshConfig, bytes_per_element: int) -> Co
 MECHANISM = Mechanism(
     name="lsh",
     title="Hashed attention (LSH)",
-    paper="Kitaev, Kaiser and Levskaya 2020, Reformer, arXiv 2001.04451, section 2, equations 2 to 6, with the keys of a "
-    "query chosen causally; hash of Andoni et al. 2015, arXiv 1509.02897",
+    paper="Kitaev, Kaiser and Levskaya 2020, Reformer, arXiv 2001.04451, section 2, equations 2 to 6, with the keys of "
+    "a query chosen causally; hash of Andoni et al. 2015, arXiv 1509.02897",
     config=LshConfig,
     build=build,
     reference=reference,

@@ -21,11 +21,9 @@ def gate_document(reports: Sequence[GateReport], *, details: bool = False) -> Do
         answer += "; not: " + ", ".join(f"{r.mechanism} ({', '.join(r.failed_clauses)})" for r in failed)
     sections = [Section(title="Clauses", table=_clause_table(reports), notes=("- does not apply; see the details",))]
     sections += [
-        Section(
-            title=f"{report.mechanism}: {'; '.join(report.shapes)}; seed {report.seed}", table=_finding_table(shown)
-        )
+        Section(title=f"{report.mechanism}: {'; '.join(report.shapes)}; seed {report.seed}", notes=notes)
         for report in reports
-        if (shown := [v for v in report.clauses if details or v.status == "failed"])
+        if (notes := tuple(_finding(v) for v in report.clauses if details or v.status == "failed"))
     ]
     where = f"{reports[0].device}, {reports[0].dtype}" if reports else "nothing to check"
     return Document(title=f"conformance gate ({where})", answer=answer, sections=tuple(sections))
@@ -45,14 +43,5 @@ def _mark(verdict: Verdict) -> Cell:
     return Cell(content=_MARKS[verdict.status], alarm=verdict.status == "failed")
 
 
-def _finding_table(verdicts: Sequence[Verdict]) -> Table:
-    columns = (
-        Column(key="clause", heading="clause", help="what is demanded", numeric=False),
-        Column(key="status", heading="verdict", help="passed, failed, or skipped with a reason", numeric=False),
-        Column(key="detail", heading="found", help="what was got and what was wanted", numeric=False),
-    )
-    rows = (
-        (Cell(content=v.name), Cell(content=v.status, alarm=v.status == "failed"), Cell(content=v.detail))
-        for v in verdicts
-    )
-    return Table(columns=columns, rows=tuple(rows))
+def _finding(verdict: Verdict) -> str:
+    return f"{verdict.name} {verdict.status}: {verdict.detail}"

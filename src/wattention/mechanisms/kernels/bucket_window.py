@@ -20,22 +20,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
 from wattention.mechanisms.kernels.hashing import bucket_ids
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
 from wattention.mechanisms.kernels.window import (
     GROUP_TOKENS,
-    Band,
     BlockKernel,
-    band_backward,
-    band_forward,
+    Piece,
+    Saved,
+    add_overlapping,
+    band_mask,
+    block_backward,
+    block_forward,
     block_kernel,
-    multiplied_pairs,
+    block_tokens,
+    keys_of,
+    queries_of,
 )
 
 LENGTH_EPS = 1e-12
@@ -70,7 +77,7 @@ def bucket_window_attention(
 class _BucketWindow(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, q: Tensor, v: Tensor, rotations: Tensor, earlier: int, kernel: BlockKernel) -> Tensor:
+    def forward(ctx: Any, q: Tensor, v: Tensor, rotations: Tensor, earlier: int, kernel: BlockKernel) -> Tensor:  # noqa: PLR0917
         B, H, T, D = q.shape
         rounds, buckets = rotations.shape[0], 2 * rotations.shape[2]
         assert buckets * H * T < 2**31, "tokens sorted by bucket are int32"
@@ -80,20 +87,19 @@ class _BucketWindow(torch.autograd.Function):
         tokens = torch.empty(B, H, rounds, T, dtype=torch.int32, device=q.device)
         for part in _groups_of_heads(q):
             tokens[part] = sort_by_bucket(bucket_ids(q[part], rotations))
-            qs, vs = _joined(q[part]), _joined(v[part])
-            inputs = (qs, keys_from_queries(qs), vs)
-            merged, merged_lse = torch.zeros_like(qs, dtype=wide), torch.full_like(qs[:, 0], -math.inf, dtype=wide)
-            for order, inverse, band in _rounds(tokens[part], buckets, earlier):
-                out_r, lse_r = torch.empty_like(qs), torch.empty_like(merged_lse)
-                band_forward(*(x.index_select(0, order)[None] for x in inputs), out_r[None], lse_r[None], band, kernel)
-                merged_lse = _merge(merged, merged_lse, out_r.index_select(0, inverse), lse_r[inverse])
+            qkv = torch.cat((_joined(q[part]), keys_from_queries(_joined(q[part])), _joined(v[part])), dim=-1)
+            orders = _rounds(tokens[part], buckets, earlier, q)
+            merged, merged_lse = next(orders).attend(qkv, kernel)
+            merged = merged.to(wide)
+            for order in orders:
+                merged_lse = _merge(merged, merged_lse, *order.attend(qkv, kernel))
             out[part], lse[part] = merged.view(-1, T, D), merged_lse.view(-1, T)
         ctx.save_for_backward(q, v, out, lse, tokens)
         ctx.buckets, ctx.earlier, ctx.kernel = buckets, earlier, kernel
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, v, out, lse, tokens = ctx.saved_tensors
@@ -101,19 +107,59 @@ class _BucketWindow(torch.autograd.Function):
         dq, dv = torch.empty_like(q), torch.empty_like(v)
         for part in _groups_of_heads(q):
             qs = _joined(q[part])
-            inputs = (_joined(g[part]), qs, keys_from_queries(qs), _joined(v[part]), _joined(out[part]))
-            lses = lse[part].reshape(-1)
-            totals = torch.zeros(3, *qs.shape, dtype=lse.dtype, device=q.device)
-            for order, inverse, band in _rounds(tokens[part], ctx.buckets, ctx.earlier):
-                parts = torch.zeros_like(totals)
-                sorted_inputs = (x.index_select(0, order)[None] for x in inputs)
-                band_backward(*sorted_inputs, lses[order][None], *parts[:, None], band, ctx.kernel)
-                for total, grad in zip(totals, parts, strict=True):
-                    total += grad.index_select(0, inverse)
-            dqs, dks, dvs = totals
-            dqs += _pull_back_keys(qs.to(lse.dtype), dks)
-            dq[part], dv[part] = dqs.view(-1, T, D), dvs.view(-1, T, D)
+            inputs = torch.cat((qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g))), dim=-1)
+            sums = torch.zeros(qs.shape[0], 3 * D, dtype=lse.dtype, device=q.device)
+            for order in _rounds(tokens[part], ctx.buckets, ctx.earlier, q):
+                order.pull_back(inputs, lse[part].reshape(-1), sums, ctx.kernel)
+            dqs, dks, dvs = sums.chunk(3, dim=-1)
+            dq[part] = (dqs + _pull_back_keys(qs.to(lse.dtype), dks)).view(-1, T, D)
+            dv[part] = dvs.view(-1, T, D)
         return dq, dv, None, None, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """One hash round of several heads as one sequence of S tokens in the order of (head, bucket, position).
+
+    Args:
+        source: for each place of the sorted sequence the token that stands there; c more places come before the first
+            token and some after the last, so that all blocks are alike.
+        place: (S) for each token its place among the tokens.
+        mask: (n, 1, b, b + c) what is added to the scores of each block.
+        piece: the blocks.
+    """
+
+    source: Tensor
+    place: Tensor
+    mask: Tensor
+    piece: Piece
+
+    def attend(self, qkv: Tensor, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
+        """Attend in this order: qkv (S, 3 D) -> out (S, D), log-sum-exp (S), in the order of tokens."""
+        q, k, v = qkv.index_select(0, self.source)[None].chunk(3, dim=-1)
+        out, lse = block_forward(
+            queries_of(q, self.piece), keys_of(k, self.piece), keys_of(v, self.piece), self.mask, kernel
+        )
+        return out.reshape(-1, out.shape[-1]).index_select(0, self.place), lse.reshape(-1).index_select(0, self.place)
+
+    def pull_back(self, inputs: Tensor, lse: Tensor, sums: Tensor, kernel: BlockKernel) -> None:
+        """Add the gradients of q, k and v to sums (S, 3 D): inputs q, k, v, out, g (S, 5 D), lse (S)."""
+        q, k, v, out, g = inputs.index_select(0, self.source)[None].chunk(5, dim=-1)
+        lse = lse.index_select(0, self.source)[None, :, None]
+        saved = Saved(
+            q=queries_of(q, self.piece),
+            k=keys_of(k, self.piece),
+            v=keys_of(v, self.piece),
+            out=queries_of(out, self.piece),
+            lse=queries_of(lse, self.piece).squeeze(-1),
+        )
+        dq, *dkv = block_backward(queries_of(g, self.piece), saved, self.mask, kernel)
+        D = q.shape[-1]
+        grads = torch.zeros(self.source.shape[0], 3 * D, dtype=sums.dtype, device=sums.device)[None]
+        queries_of(grads[..., :D], self.piece).copy_(dq)
+        for n, grad in enumerate(dkv, start=1):
+            add_overlapping(grads[..., n * D : (n + 1) * D], grad, self.piece)
+        sums += grads[0].index_select(0, self.place + self.piece.start)
 
 
 def sort_by_bucket(ids: Tensor) -> Tensor:
@@ -123,16 +169,28 @@ def sort_by_bucket(ids: Tensor) -> Tensor:
     return keys.to(torch.int32).sort(dim=-1).values
 
 
-def _rounds(tokens: Tensor, buckets: int, earlier: int) -> Iterator[tuple[Tensor, Tensor, Band]]:
-    """Yield for each round the order of the joined tokens (G · T), its inverse, and the band; tokens (G, rounds, T)."""
+def _rounds(tokens: Tensor, buckets: int, earlier: int, like: Tensor) -> Iterator[_Order]:
+    """Yield the order of each round for the sorted tokens of a group of heads, (G, rounds, T)."""
     G, rounds, T = tokens.shape
-    head = torch.arange(G, device=tokens.device)[:, None]
-    position = torch.arange(G * T, device=tokens.device)
-    for r in range(rounds):
-        order = (tokens[:, r] % T + head * T).flatten()
-        labels = (tokens[:, r] // T + head * buckets).view(1, G * T)
-        inverse = torch.empty_like(order).scatter_(0, order, position)
-        yield order, inverse, Band(window=earlier + 1, labels=labels, self_bias=-math.log(rounds))
+    piece = _blocks(G * T, earlier)
+    band = band_mask(piece, earlier + 1, like)
+    band.diagonal(earlier).fill_(-math.log(rounds))
+    head = torch.arange(G, device=tokens.device)[:, None, None]
+    padding = (earlier, piece.blocks * piece.queries - G * T)
+    order = (tokens % T + head * T).transpose(0, 1).flatten(1)
+    # No bucket is -1: nothing sees a place outside the tokens, except such places each other.
+    label = pad((tokens // T + head * buckets).transpose(0, 1).flatten(1), padding, value=-1)
+    place = torch.empty_like(order, dtype=torch.long)
+    place.scatter_(1, order.long(), torch.arange(G * T, device=tokens.device).expand(rounds, -1))
+    for r, source in enumerate(pad(order, padding)):
+        labels = label[r][None, :, None]
+        same = queries_of(labels, piece) == keys_of(labels, piece).mT
+        yield _Order(source=source, place=place[r], mask=torch.where(same, band, -math.inf), piece=piece)
+
+
+def _blocks(tokens: int, earlier: int) -> Piece:
+    b = block_tokens(earlier + 1)
+    return Piece(start=earlier, blocks=-(-tokens // b), queries=b, key_start=0, keys=b + earlier)
 
 
 def _merge(merged: Tensor, merged_lse: Tensor, out: Tensor, lse: Tensor) -> Tensor:
@@ -173,7 +231,7 @@ def _heads_at_a_time(tokens: int) -> int:
 
 
 def joined_pairs(heads: int, tokens: int, earlier: int) -> int:
-    """Return the query-key pairs that the blocks of one hash round multiply on a CPU, for one sequence and all heads."""
+    """Return the query-key pairs of one sequence, all heads, that the blocks of a hash round multiply on a CPU."""
     whole, rest = divmod(heads, _heads_at_a_time(tokens))
-    sizes = [_heads_at_a_time(tokens)] * whole + [rest] * (rest > 0)
-    return sum(multiplied_pairs(size * tokens, earlier + 1, labelled=True) for size in sizes)
+    groups = [_blocks(size * tokens, earlier) for size in [_heads_at_a_time(tokens)] * whole + [rest] * (rest > 0)]
+    return sum(piece.blocks * piece.queries * piece.keys for piece in groups)

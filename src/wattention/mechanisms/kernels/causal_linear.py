@@ -1,4 +1,4 @@
-"""Causal linear attention in chunks: y_i = φ(q_i)·S_i / φ(q_i)·z_i with S_i = Σ_{j≤i} φ(k_j) v_jᵀ, z_i = Σ_{j≤i} φ(k_j).
+"""Causal linear attention in chunks: y_i = φq_i·S_i / (φq_i·z_i + ε), S_i = Σ_{j≤i} φk_j v_jᵀ, z_i = Σ_{j≤i} φk_j.
 
 Tokens are cut into chunks of c. Inside a chunk the pairs are a masked c × c product; everything before the chunk is
 one state (S, z). All chunks are then independent matrix products, and only the states are summed in order:
@@ -68,7 +68,7 @@ FEATURE_MAPS = {
     )
 }
 """``elu+1``: Katharopoulos et al. 2020, eq. 7. ``relu``: Kasai et al. 2021 without their learned affine map.
-``softmax`` over the features: Shen et al. 2021, the query's normalisation, here for keys too (theirs is over tokens)."""
+``softmax`` over the features: Shen et al. 2021 for queries, here for keys too (theirs are normalised over tokens)."""
 
 
 def causal_linear_attention(q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:
@@ -94,7 +94,7 @@ def chunk_tokens(tokens: int) -> int:
 class _CausalLinear(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:  # noqa: PLR0917
         B, H, T, D = q.shape
         y = torch.empty(B, T, H, D, dtype=v.dtype, device=v.device).transpose(1, 2)
         denominator = torch.empty(B, H, T, dtype=accumulator(v.dtype), device=v.device)
@@ -107,7 +107,7 @@ class _CausalLinear(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, y, denominator = ctx.saved_tensors
@@ -186,7 +186,7 @@ def _chunks(x: Tensor) -> Tensor:
     missing = -x.shape[1] % c
     if missing:
         x = torch.nn.functional.pad(x, (0, 0, 0, missing))
-    return x.unflatten(1, (-1, c))
+    return x.reshape(x.shape[0], -1, c, x.shape[2])
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ def bucket_ids(x: Tensor, rotations: Tensor) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         rounds, D, directions = rotations.shape
         projected = x.detach().float() @ rotations.float().transpose(0, 1).reshape(D, rounds * directions)
-        projected = projected.unflatten(-1, (rounds, directions))
+        projected = projected.view(*x.shape[:-1], rounds, directions)
         nearest = projected.abs().argmax(dim=-1, keepdim=True)
         opposite = projected.gather(-1, nearest) < 0
-        return (nearest + opposite * directions).squeeze(-1).mT
+        ids: Tensor = nearest + opposite * directions
+        return ids.squeeze(-1).mT

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -15,7 +17,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def without_autocast(method: Callable[..., Any]) -> Callable[..., Any]:
+def without_autocast(method: Method) -> Method:
     """Keep the products of a ``forward(ctx, tensor, ...)`` or ``backward(ctx, tensor, ...)`` in their own dtype.
 
     Under autocast a product of two float32 tensors would be cast to half precision, the sums of a kernel with it.
@@ -26,4 +28,4 @@ def without_autocast(method: Callable[..., Any]) -> Callable[..., Any]:
         with torch.autocast(tensor.device.type, enabled=False):
             return method(ctx, tensor, *rest)
 
-    return guarded
+    return guarded  # type: ignore[return-value]

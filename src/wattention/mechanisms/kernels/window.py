@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -66,14 +66,10 @@ def pieces(tokens: int, window: int) -> tuple[Piece, ...]:
     return tuple(cut)
 
 
-def multiplied_pairs(tokens: int, window: int, *, labelled: bool = False) -> int:
-    """Return the query-key pairs of one head that the flash kernel multiplies, those outside the band included.
-
-    Without labels the first W queries are a plain causal call, whose tiles above the diagonal are skipped.
-    """
+def multiplied_pairs(tokens: int, window: int) -> int:
+    """Return the query-key pairs of one head that the flash kernel multiplies, those outside the band included."""
     first, *others = pieces(tokens, window)
-    pairs = first.queries * first.keys if labelled else tiled_causal_pairs(first.queries)
-    return pairs + sum(p.blocks * p.queries * p.keys for p in others)
+    return tiled_causal_pairs(first.queries) + sum(p.blocks * p.queries * p.keys for p in others)
 
 
 def band_pairs(tokens: int, window: int) -> int:
@@ -103,106 +99,74 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int, kernel: Bl
     return out
 
 
+class Saved(NamedTuple):
+    """What the backward pass of attention needs: q, k, v, out (..., T, D) and the log-sum-exp (..., T)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Tensor
+
+
 class _Window(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, kernel: BlockKernel) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, kernel: BlockKernel) -> Tensor:  # noqa: PLR0917
         B, H, T, D = q.shape
         q, k, v = (rows_contiguous(x) for x in (q, k, v))
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
         lse = torch.empty(B, H, T, dtype=accumulator(q.dtype), device=q.device)
-        for row in range(B):
-            band_forward(q[row], k[row], v[row], out[row], lse[row], Band(window=window), kernel)
+        for part, piece, mask in _parts(q, window):
+            block_out, block_lse = block_forward(
+                queries_of(q[part], piece), keys_of(k[part], piece), keys_of(v[part], piece), mask, kernel
+            )
+            queries_of(out[part], piece).copy_(block_out)
+            queries_of(lse[part].unsqueeze(-1), piece).copy_(block_lse.unsqueeze(-1))
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.window, ctx.kernel = window, kernel
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse = ctx.saved_tensors
         g = rows_contiguous(g)
         dq = torch.empty_like(q)
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
-        for row in range(q.shape[0]):
-            inputs = (g[row], q[row], k[row], v[row], out[row], lse[row])
-            band_backward(*inputs, dq[row], dk[row], dv[row], Band(window=ctx.window), ctx.kernel)
+        for part, piece, mask in _parts(q, ctx.window):
+            saved = Saved(
+                q=queries_of(q[part], piece),
+                k=keys_of(k[part], piece),
+                v=keys_of(v[part], piece),
+                out=queries_of(out[part], piece),
+                lse=queries_of(lse[part].unsqueeze(-1), piece).squeeze(-1),
+            )
+            block_dq, block_dk, block_dv = block_backward(queries_of(g[part], piece), saved, mask, ctx.kernel)
+            queries_of(dq[part], piece).copy_(block_dq)
+            add_overlapping(dk[part], block_dk, piece)
+            add_overlapping(dv[part], block_dv, piece)
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Band:
-    """Which keys a query sees.
-
-    Args:
-        window: W, the query's own key included.
-        labels: (H, T) integers; a query sees only keys of its own label. None: all keys of the window.
-        self_bias: added to the score of a query with its own key.
-    """
-
-    window: int
-    labels: Tensor | None = None
-    self_bias: float = 0.0
-
-    def mask(self, piece: Piece, heads: slice, dtype: torch.dtype, device: torch.device) -> Tensor | None:
-        """Return what is added to the scores of a piece, (n or 1, heads or 1, b, keys); None: plain causality."""
-        if self.labels is None and piece.start == 0:
-            return None
-        query = torch.arange(piece.start, piece.start + piece.queries, device=device)[:, None]
-        key = torch.arange(piece.key_start, piece.key_start + piece.keys, device=device)
-        band = torch.full((piece.queries, piece.keys), -math.inf, dtype=dtype, device=device)
-        band.masked_fill_((key <= query) & (key > query - self.window), 0.0)
-        if self.labels is None:
-            return band[None, None]
-        band.masked_fill_(key == query, self.self_bias)
-        labels = self.labels[heads].unsqueeze(-1)
-        same = queries_of(labels, piece) == keys_of(labels, piece).mT
-        return torch.where(same, band, -math.inf)
+def band_mask(piece: Piece, window: int, like: Tensor) -> Tensor:
+    """Return what is added to the scores of every block of a piece, 0 in the band and -inf outside: (b, keys)."""
+    query = torch.arange(piece.start, piece.start + piece.queries, device=like.device)[:, None]
+    key = torch.arange(piece.key_start, piece.key_start + piece.keys, device=like.device)
+    mask = torch.full((piece.queries, piece.keys), -math.inf, dtype=like.dtype, device=like.device)
+    return mask.masked_fill_((key <= query) & (key > query - window), 0.0)
 
 
-def band_forward(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, band: Band, kernel: BlockKernel) -> None:
-    """Write attention over a band: q, k, v (H, T, D) -> out (H, T, D) and log-sum-exp lse (H, T)."""
-    for piece in pieces(q.shape[1], band.window):
-        for heads in _groups_of_heads(q, piece):
-            mask = band.mask(piece, heads, q.dtype, q.device)
-            block_out, block_lse = _block_forward(
-                queries_of(q[heads], piece), keys_of(k[heads], piece), keys_of(v[heads], piece), mask, kernel
-            )
-            queries_of(out[heads], piece).copy_(block_out)
-            queries_of(lse[heads].unsqueeze(-1), piece).copy_(block_lse.unsqueeze(-1))
-
-
-def band_backward(
-    g: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    dq: Tensor,
-    dk: Tensor,
-    dv: Tensor,
-    band: Band,
-    kernel: BlockKernel,
-) -> None:
-    """Write dq and add to dk and dv, all (H, T, D); out and lse (H, T) may cover more keys than the band."""
-    for piece in pieces(q.shape[1], band.window):
-        for heads in _groups_of_heads(q, piece):
-            mask = band.mask(piece, heads, q.dtype, q.device)
-            block_dq, block_dk, block_dv = _block_backward(
-                queries_of(g[heads], piece),
-                queries_of(q[heads], piece),
-                keys_of(k[heads], piece),
-                keys_of(v[heads], piece),
-                queries_of(out[heads], piece),
-                queries_of(lse[heads].unsqueeze(-1), piece).squeeze(-1),
-                mask,
-                kernel,
-            )
-            queries_of(dq[heads], piece).copy_(block_dq)
-            _add_overlapping(dk[heads], block_dk, piece)
-            _add_overlapping(dv[heads], block_dv, piece)
+def _parts(q: Tensor, window: int) -> Iterator[tuple[tuple[int, slice], Piece, Tensor | None]]:
+    """Yield the index (batch row, heads), the piece and the mask of the parts to work on; None: plain causality."""
+    B, H, T, _ = q.shape
+    for piece in pieces(T, window):
+        mask = band_mask(piece, window, q)[None, None] if piece.start else None
+        group = max(1, GROUP_TOKENS // (piece.blocks * piece.queries)) if q.device.type == "cpu" else H
+        for row in range(B):
+            for head in range(0, H, group):
+                yield (row, slice(head, head + group)), piece, mask
 
 
 def queries_of(x: Tensor, piece: Piece) -> Tensor:
@@ -221,7 +185,7 @@ def _runs(x: Tensor, start: int, number: int, step: int, length: int) -> Tensor:
     return x.as_strided(size, stride, x.storage_offset() + start * tokens)
 
 
-def _add_overlapping(total: Tensor, runs: Tensor, piece: Piece) -> None:
+def add_overlapping(total: Tensor, runs: Tensor, piece: Piece) -> None:
     """Add the gradients of overlapping runs of keys, (n, H, keys, D), where they belong in total (H, T, D)."""
     # Rows s to s + b of all runs do not overlap, so each shift is one addition of a strided view.
     for shift in range(0, piece.keys, piece.queries):
@@ -230,7 +194,7 @@ def _add_overlapping(total: Tensor, runs: Tensor, piece: Piece) -> None:
         place.add_(runs[:, :, shift : shift + rows])
 
 
-def _block_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
+def block_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
     """Attend within blocks: q (n, H, b, D), k, v (n, H, keys, D) -> out (n, H, b, D), log-sum-exp (n, H, b)."""
     if kernel == "flash":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -242,23 +206,17 @@ def _block_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel:
     return weights @ v.to(weights.dtype), lse
 
 
-def _block_backward(
-    g: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    mask: Tensor | None,
-    kernel: BlockKernel,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q (n, H, b, D), k and v (n, H, keys, D) of blocks."""
+def block_backward(g: Tensor, saved: Saved, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of q (n, H, b, D), k and v (n, H, keys, D) of blocks; g (n, H, b, D).
+
+    ``out`` and ``lse`` may cover more keys than the blocks have.
+    """
     if kernel == "flash":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        dq, dk, dv = flash(g, q, k, v, out, lse, 0.0, mask is None, attn_mask=mask)
+        dq, dk, dv = flash(g, *saved, 0.0, mask is None, attn_mask=mask)
         return dq, dk, dv
-    weights = _scores(q, k, mask).sub_(lse.unsqueeze(-1)).exp_()
-    g, q, k, v, out = (x.to(weights.dtype) for x in (g, q, k, v, out))
+    weights = _scores(saved.q, saved.k, mask).sub_(saved.lse.unsqueeze(-1)).exp_()
+    g, q, k, v, out = (x.to(weights.dtype) for x in (g, *saved[:4]))
     pull = (g @ v.mT).sub_((g * out).sum(-1, keepdim=True)).mul_(weights).mul_(1 / math.sqrt(q.shape[-1]))
     return pull @ k, pull.mT @ q, weights.mT @ g
 
@@ -274,10 +232,3 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 def rows_contiguous(x: Tensor) -> Tensor:
     """Return x with its features next to each other, as the flash operator needs; a copy only where they are not."""
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _groups_of_heads(x: Tensor, piece: Piece) -> Iterator[slice]:
-    heads = x.shape[0]
-    group = max(1, GROUP_TOKENS // (piece.blocks * piece.queries)) if x.device.type == "cpu" else heads
-    for head in range(0, heads, group):
-        yield slice(head, head + group)
