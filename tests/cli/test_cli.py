@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -9,7 +10,11 @@ import time
 
 import pytest
 
-SMALL = ["--steps", "4", "--batch", "2", "--context", "64", "--lengths", "32,64", "--blocks", "1", "--threads", "1", "--set", "model.width=32", "--set", "model.heads=2", "--set", "model.layers=1", "--set", "data.max_bytes=200000", "--set", "data.heldout_tokens=256", "--set", "measure.decode_tokens=4", "--set", "measure.length_budget_s=0"]
+SMALL = shlex.split(
+    "--steps 4 --batch 2 --context 64 --lengths 32,64 --blocks 1 --threads 1 --set model.width=32 --set model.heads=2 "
+    "--set model.layers=1 --set data.max_bytes=200000 --set data.heldout_tokens=256 --set measure.decode_tokens=4 "
+    "--set measure.length_budget_s=0"
+)
 
 
 def wattention(*words, cwd, **options):

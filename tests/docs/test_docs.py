@@ -44,7 +44,9 @@ def test_command_blocks_run(text, tmp_path):
     for command in commands:
         words = shlex.split(command)
         assert words[0] == "wattention", f"mark a block that cannot run here with <!-- not run: reason -->: {command}"
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )
         assert done.returncode in (0, 1), done.stderr
 
 

@@ -16,6 +16,9 @@ from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord, Phase
 from wattention.core.run_spec import RunSpec
 
+QUALITY_TOKENS = 2_000_000
+"""Training tokens below which a held-out loss is still mostly about the first words learned, not the mechanism."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -311,6 +314,12 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
         for record in records
         if record.status != "ok" and (record.key.kind == "gate" or record.key.mechanism not in refused)
     ]
+    trained = spec.tokens_per_step * spec.training.steps
+    if trained < QUALITY_TOKENS and spec.data.task == "text":
+        notes.append(
+            f"Held-out loss after only {trained} tokens of training: it proves that every mechanism learns, and says "
+            "little about which learns best; raise --steps for that."
+        )
     if spec.blocks == 1:
         notes.append("One block: there is no spread, so no intervals, and every difference is printed as a tie.")
     return tuple(notes)

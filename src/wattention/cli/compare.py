@@ -32,7 +32,7 @@ def compare(
         Path | None, Option(help="Token file in nanoGPT's layout (train.bin, val.bin beside it).")
     ] = None,
     task: Annotated[str | None, Option(help="text, or recall: multi-query associative recall.  [text]")] = None,
-    steps: Annotated[int | None, Option(help="Measured training steps.  [40]")] = None,
+    steps: Annotated[int | None, Option(help="Training steps, the first two of them warm-up.  [36]")] = None,
     batch: Annotated[int | None, Option(help="Sequences per step.  [2]")] = None,
     context: Annotated[int | None, Option(help="Tokens per sequence.  [the preset's]")] = None,
     precision: Annotated[str | None, Option(help="float32 or bfloat16 (autocast).  [float32]")] = None,

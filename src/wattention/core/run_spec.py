@@ -42,7 +42,7 @@ class MeasureSpec(Spec):
     warmup_steps: int = Field(default=2, ge=0)
     decode_tokens: int = Field(default=32, ge=1)
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
-    length_budget_s: float = Field(default=0.2, ge=0)
+    length_budget_s: float = Field(default=0.1, ge=0)
     cpu_watts_per_core: float | None = Field(default=None, gt=0)
 
 

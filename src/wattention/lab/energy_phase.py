@@ -15,7 +15,7 @@ import torch
 from wattention.core.quantities import Absent, Quantity, Reading, counted
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
-from wattention.meters.energy import SHORTEST_WINDOW_S
+from wattention.meters.energy import needed_window_s
 from wattention.meters.estimate import choose_cpu_power, estimate_cpu_energy
 from wattention.meters.window import Panel
 
@@ -33,11 +33,11 @@ def measure_training_energy(
         tokens_per_step: tokens of one step.
     """
     energy = train.readings["energy_j"]
-    counters = any(one.meter.name == "energy" for one in panel.meters.opened)
+    counters = [one.instrument.facts for one in panel.meters.opened if one.meter.name == "energy"]
     if isinstance(energy, Quantity):
         return _phase(energy, train.readings, train.flags)
     if counters:
-        return _repeat(panel, step, tokens_per_step)
+        return _repeat(panel, step, tokens_per_step, needed_window_s(counters[0]) * MARGIN)
     if torch.device(cell.run.device).type == "cpu":
         power = choose_cpu_power(watts_per_core=cell.run.measure.cpu_watts_per_core)
         estimate = estimate_cpu_energy(train.readings["time_s"], train.readings["cpu_s"], power=power)
@@ -46,12 +46,12 @@ def measure_training_energy(
     return _phase(energy, train.readings, ())
 
 
-def _repeat(panel: Panel, step: Callable[[], object], tokens_per_step: int) -> Phase:
+def _repeat(panel: Panel, step: Callable[[], object], tokens_per_step: int, seconds: float) -> Phase:
     """Repeat training steps until the window is long enough for the counters."""
     steps = 0
     window = panel.window()
     with window:
-        end = time.monotonic() + SHORTEST_WINDOW_S * MARGIN
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             step()
             steps += 1

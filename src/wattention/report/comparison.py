@@ -209,5 +209,6 @@ def _energy_note(reading: Reading) -> str:
     if isinstance(reading, Absent):
         return f"energy: {reading.reason}"
     if reading.origin == "estimated":
-        return f"energy is ESTIMATED, not measured ({reading.source})"
+        model, _, _ = reading.source.partition("; idle share")  # which differs from one mechanism to the next
+        return f"energy is ESTIMATED, not measured: {model}."
     return ""

@@ -19,8 +19,8 @@ SECTIONS = ("model", "data", "training", "measure")
 DEFAULTS: dict[str, Any] = {
     "preset": "tiny",
     "mechanisms": list(STUDY_MECHANISMS),
-    "training": {"steps": 40, "batch": 2, "warmup_steps": 8, "learning_rate": 3e-3},
-    "data": {"heldout_tokens": 16384},
+    "training": {"steps": 36, "batch": 2, "warmup_steps": 8, "learning_rate": 3e-3},
+    "data": {"heldout_tokens": 16384, "max_bytes": 8 * 2**20},
 }
 """The comparison that ``wattention compare`` runs when asked for nothing else; sized to three minutes on two cores."""
 

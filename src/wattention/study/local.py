@@ -47,6 +47,12 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+SPIN_COUNT = 1000
+"""How long OpenMP's threads spin at a barrier before they sleep (GOMP_SPINCOUNT). The default spins for milliseconds:
+with one busy neighbour on two cores that made a training step 4.0 times slower; this makes it 2.0 times slower, and
+costs nothing on a quiet machine (88.9 against 88.6 ms, medians of 20 steps on an AMD EPYC virtual machine)."""
+
+
 class LocalLauncher:
     """Start cells one after the other on this machine.
 
@@ -58,7 +64,7 @@ class LocalLauncher:
     def __init__(self, *, threads: int, malloc: str) -> None:
         # The server inherits the environment of this process at its start; libraries read these when they load.
         os.environ.update(MALLOC_SETTINGS[malloc])
-        os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+        os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), GOMP_SPINCOUNT=str(SPIN_COUNT))
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["wattention.lab.cell", "wattention.study.local"])
 
