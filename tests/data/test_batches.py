@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattention.core.errors import UserError
-from wattention.core.specs import DataSpec
-from wattention.data.batches import IGNORE, TextBatches
+from wattention.core.specs import IGNORE, DataSpec
+from wattention.data.batches import TextBatches
 from wattention.data.recall import RecallBatches
 from wattention.data.task import open_batches
 from wattention.data.tokens import TokenData, load_data

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from wattention.core.errors import UserError
-from wattention.core.specs import DataSpec, ModelSpec, TrainingSpec
-from wattention.data.batches import IGNORE, TextBatches
+from wattention.core.specs import IGNORE, DataSpec, ModelSpec, TrainingSpec
+from wattention.data.batches import TextBatches
 from wattention.data.recall import RecallBatches
 from wattention.data.tokens import TokenData
 from wattention.lab.training import DivergedError, Trainer, learning_rate

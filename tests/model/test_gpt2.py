@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from wattention.core.errors import UserError
-from wattention.core.specs import ModelSpec
+from wattention.core.specs import IGNORE, ModelSpec
 from wattention.mechanisms.base import MECHANISMS
 from wattention.model.generation import generate
-from wattention.model.gpt2 import GPT2, IGNORE, decay_groups
+from wattention.model.gpt2 import GPT2, decay_groups
 
 SPEC = ModelSpec(layers=2, heads=2, width=16, context=24, vocabulary=31)
 

@@ -19,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from wattention.core.errors import UserError, unknown_name
 from wattention.core.shapes import AttentionShape
 
+IGNORE = -100
+"""Target of a position that has no loss."""
+
 
 class Spec(BaseModel):
     """Base of the specs: frozen, no unknown keys, and bad values are a ``UserError`` that names the field."""

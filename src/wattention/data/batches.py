@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from wattention.core.errors import UserError
 from wattention.data.tokens import TokenData, check_ids
 
-IGNORE = -100
-"""Target of a position that has no loss."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattention.core.errors import UserError
-from wattention.data.batches import IGNORE, Batch
+from wattention.core.specs import IGNORE
+from wattention.data.batches import Batch
 
 POWER = 0.01
 """Exponent a of the gaps' power law (Arora et al., 2023, appendix E)."""

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from wattention.core.errors import UserError
-from wattention.core.specs import TrainingSpec
-from wattention.data.batches import IGNORE, Batch, Batches
+from wattention.core.specs import IGNORE, TrainingSpec
+from wattention.data.batches import Batch, Batches
 from wattention.model.gpt2 import GPT2, decay_groups
 
 

@@ -24,11 +24,8 @@ from torch.nn import functional
 
 from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
-from wattention.core.specs import ModelSpec
+from wattention.core.specs import IGNORE, ModelSpec
 from wattention.mechanisms.base import AttentionModule, Cache, Mechanism, MechanismConfig
-
-IGNORE = -100
-"""Target of a position that has no loss."""
 
 
 class Block(nn.Module):
