@@ -32,12 +32,12 @@ def test_blocks_are_of_a_known_kind_and_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("text", blocks("python"))
+@pytest.mark.parametrize("text", list(blocks("python")))
 def test_python_blocks_run(text, tmp_path):
     subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=tmp_path, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("text", blocks("console"))
+@pytest.mark.parametrize("text", list(blocks("console")))
 def test_command_blocks_run(text, tmp_path):
     commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
     assert commands, "a console block shows at least one command after '$ '"

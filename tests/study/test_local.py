@@ -37,7 +37,7 @@ def run(launcher, tmp_path, kind="train", source=str(MISBEHAVING), time_limit_s=
 def test_a_training_cell_measures_every_phase(launcher, tmp_path):
     record, seen = run(launcher, tmp_path, source="sdpa")
     assert record.status == "ok", record.detail
-    assert list(record.phases) == ["build", "warmup", "train", "evaluate", "memory", "prefill", "decode"]
+    assert list(record.phases) == ["build", "warmup", "train", "evaluate", "energy", "memory", "prefill", "decode"]
     train = record.phases["train"]
     assert len(train.samples["step_s"]) == train.readings["steps"].value == 4
     assert len(train.samples["loss_nats"]) == 6
