@@ -103,9 +103,12 @@ def test_model_flop_do_not_exceed_hardware_flop(mechanism: Mechanism) -> None:
         assert 0 < cost.backward_flop <= cost.hardware_backward_flop
 
 
-def test_exact_mechanisms_are_masked_and_quadratic(mechanism: Mechanism) -> None:
+def test_exact_mechanisms_are_quadratic_and_others_far_from_it(mechanism: Mechanism) -> None:
     growth = [_attention_flop(mechanism, tokens) for tokens in (4096, 8192)]
-    assert growth[1] / growth[0] == pytest.approx(4 if mechanism.exact else 2, rel=0.05)
+    if mechanism.exact:
+        assert growth[1] / growth[0] == pytest.approx(4, rel=0.01)
+    else:  # hashing alone has T x buckets terms, with buckets in proportion to T and a small factor
+        assert growth[1] / growth[0] < 3
 
 
 def test_dropout_is_supported_or_refused_with_a_reason(mechanism: Mechanism) -> None:
