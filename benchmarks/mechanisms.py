@@ -9,14 +9,15 @@ library's default allocator, and with one that keeps freed memory, which saves t
     python benchmarks/mechanisms.py --peers FOLDER --out benchmarks/results/mechanisms.json
 
 FOLDER is a ``pip install --target`` of the packages compared (local-attention, linear-attention-transformer,
-performer-pytorch, reformer-pytorch); one that cannot be imported is left out with the reason. A subject that takes
-more than ``--limit`` seconds a pass at one length is left out of the longer ones.
+performer-pytorch, reformer-pytorch, fla-core); one that cannot be imported is left out with the reason. A subject
+that takes more than ``--limit`` seconds a pass at one length is left out of the longer ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -26,13 +27,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import elu, scaled_dot_product_attention
 
 from wattention.mechanisms.kernels.bucket_window import bucket_window_attention
 from wattention.mechanisms.kernels.causal_linear import FEATURE_MAPS, causal_linear_attention
@@ -91,10 +93,22 @@ def reformer_package() -> Attend:
     return lambda q, k, v: attend(q.flatten(0, 1), v.flatten(0, 1))[0].view_as(q)
 
 
-def flash_linear_attention_package() -> Attend:
-    from fla.ops.linear_attn.naive import naive_chunk_linear_attn
+def flash_linear_attention_package(normalised: bool) -> Attend:
+    # Its torch reference stands alone; the package around it needs a GPU compiler on import.
+    root = importlib.metadata.distribution("fla-core").locate_file("fla/ops/linear_attn/naive.py")
+    spec = importlib.util.spec_from_file_location("fla_linear_attn_naive", root)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
-    return lambda q, k, v: naive_chunk_linear_attn(*(x.transpose(1, 2) for x in (q, k, v)))
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if normalised:
+            q, k = elu(q) + 1, elu(k) + 1
+        rows = (x.transpose(1, 2) for x in (q, k, v))
+        return module.naive_chunk_linear_attn(*rows, normalize=normalised).transpose(1, 2)
+
+    return attend
 
 
 PACKAGES = {
@@ -102,7 +116,8 @@ PACKAGES = {
     "linear-attention-transformer bucket 1": ("linear-attention-transformer", linear_attention_transformer_package),
     "performer-pytorch": ("performer-pytorch", performer_package),
     "reformer-pytorch 4 rounds": ("reformer-pytorch", reformer_package),
-    "flash-linear-attention, torch reference": ("flash-linear-attention", flash_linear_attention_package),
+    "flash-linear-attention torch reference, bare": ("fla-core", partial(flash_linear_attention_package, False)),
+    "flash-linear-attention torch reference, elu+1": ("fla-core", partial(flash_linear_attention_package, True)),
 }
 
 
