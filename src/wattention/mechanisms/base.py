@@ -12,7 +12,8 @@ The contract of a module::
     y = module(x_next, cache)        # decode: any further tokens, usually (B, 1, C)
 
 Every module ends in an output projection ``module.out`` (an ``nn.Linear`` to C features): GPT-2 scales its
-initialisation with depth. Linear layers carry a bias, as GPT-2's do, unless the paper says otherwise.
+initialisation with depth. It runs once a pass and reads the joined heads, head h in the h-th of H equal blocks. Linear
+layers carry a bias, as GPT-2's do, unless the paper says otherwise.
 """
 
 from __future__ import annotations

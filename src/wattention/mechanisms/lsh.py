@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import linear as linear_layer
 from torch.nn.functional import scaled_dot_product_attention
 
 from wattention.core.cost import Cost
@@ -161,23 +162,35 @@ class LshAttention(AttentionModule):
     def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
         """Attend causally: x (B, T, C) -> (B, T, C)."""
         q, v = (split_heads(part, self.heads) for part in self.qv(x).chunk(2, dim=-1))
+        hashed = self._hashed(x, q)
         if cache is None:
-            y = self._attend(q, v)
+            y = self._attend(q, v, hashed)
         else:
             assert isinstance(cache, BucketCache)
-            y = self._attend_after(cache, q, v)
+            y = self._attend_after(cache, q, v, hashed)
         projected: Tensor = self.out(join_heads(y))
         return projected
 
-    def _attend(self, q: Tensor, v: Tensor) -> Tensor:
-        return bucket_window_attention(q, v, self.rotations, earlier=self.hashing.earlier)
+    @torch.no_grad()
+    def _hashed(self, x: Tensor, q: Tensor) -> Tensor:
+        """Return the queries in float32, projected once more where they were rounded to half precision."""
+        # A rounded query lands in another bucket too often: decoding, which rounds elsewhere, would see other tokens.
+        if statistic_bytes(q.element_size()) == q.element_size():
+            return q
+        with torch.autocast(x.device.type, enabled=False):
+            C = x.shape[-1]
+            queries = linear_layer(x.float(), self.qv.weight[:C].float(), self.qv.bias[:C].float())
+        return split_heads(queries, self.heads)
 
-    def _attend_after(self, cache: BucketCache, q: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, q: Tensor, v: Tensor, hashed: Tensor) -> Tensor:
+        return bucket_window_attention(q, v, self.rotations, earlier=self.hashing.earlier, hashed=hashed)
+
+    def _attend_after(self, cache: BucketCache, q: Tensor, v: Tensor, hashed: Tensor) -> Tensor:
         """Attend to these tokens and those in the cache, and append them to it."""
-        ids, k = bucket_ids(q, self.rotations), keys_from_queries(q)
+        ids, k = bucket_ids(hashed, self.rotations), keys_from_queries(q)
         if cache.length == 0:
             cache.append(ids, k, v)
-            return self._attend(q, v)
+            return self._attend(q, v, hashed)
         tokens = zip(q.unbind(2), k.unbind(2), v.unbind(2), ids.unbind(-1), strict=True)
         return torch.cat([_next_token(cache, *token) for token in tokens], dim=2)
 
@@ -207,14 +220,13 @@ def reference(parameters: Mapping[str, Tensor], x: Tensor, shape: AttentionShape
     """Count for every pair the rounds in which the query sees the key, and weight its exponential with that count.
 
     A bucket is a decision, not a rounded number: two directions may be equally near up to rounding, and then float32
-    and float64 may decide differently. In float64 the decision is therefore taken on the float32 projection.
+    and float64 may decide differently. The decision is therefore taken on a float32 projection in every precision.
     """
     settings = hashing(shape, config)
     q, v = (heads_of(part, shape.heads) for part in linear(parameters, "qv", x).chunk(2, dim=-1))
     k = q / torch.sqrt((q * q).sum(-1, keepdim=True) + LENGTH_EPS)
-    narrow = torch.float32 if x.dtype == torch.float64 else x.dtype
-    weight, bias = parameters["qv.weight"].to(narrow), parameters["qv.bias"].to(narrow)
-    hashed = heads_of(torch.nn.functional.linear(x.to(narrow), weight, bias).chunk(2, dim=-1)[0], shape.heads)
+    narrow = linear_layer(x.float(), parameters["qv.weight"].float(), parameters["qv.bias"].float())
+    hashed = heads_of(narrow.chunk(2, dim=-1)[0], shape.heads)
     counts = times_seen(bucket_ids(hashed, parameters["rotations"]), settings.earlier)
     scores = torch.einsum("bhtd,bhsd->bhts", q, k) / shape.head_dim**0.5
     weights = torch.softmax(scores + counts.to(x).log(), dim=-1)
@@ -241,6 +253,7 @@ def cost(shape: AttentionShape, config: LshConfig, bytes_per_element: int) -> Co
     R, N, c = settings.rounds, settings.buckets, settings.earlier
     projections = 2 * B * T * C * 3 * C
     hashing_flop = B * H * R * T * D * N
+    projected_again = 2 * B * T * C * C if bytes_per_element < 4 else 0  # queries in float32, for the hash
     product_model = 2 * B * H * D * R * band_pairs(T, c + 1)
     product_hardware = 2 * B * D * R * joined_pairs(H, T, c)
     table_bytes = 4 * B * H * R * N * (c + 1)
@@ -248,7 +261,7 @@ def cost(shape: AttentionShape, config: LshConfig, bytes_per_element: int) -> Co
         parameters=3 * C * C + 3 * C,
         forward_flop=projections + hashing_flop + 2 * product_model,
         backward_flop=2 * projections + 4 * product_model,
-        hardware_forward_flop=projections + hashing_flop + 2 * product_hardware,
+        hardware_forward_flop=projections + projected_again + hashing_flop + 2 * product_hardware,
         hardware_backward_flop=2 * projections + 5 * product_hardware,
         # x; q, v; the output, which out reads too; the log-sum-exp; sorted tokens
         saved_bytes=4 * B * T * C * bytes_per_element + B * H * T * (statistic_bytes(bytes_per_element) + 4 * R),

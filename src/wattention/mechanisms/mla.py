@@ -24,7 +24,7 @@ from collections.abc import Mapping
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import dropout, pad, scaled_dot_product_attention
+from torch.nn.functional import dropout, pad, rms_norm, scaled_dot_product_attention
 
 from wattention.core.cost import Cost
 from wattention.core.errors import UserError
@@ -85,6 +85,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 
 
+class LatentNorm(nn.RMSNorm):
+    """RMSNorm in the dtype of its input, so that under autocast the latents stay narrow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x (..., features)."""
+        assert self.weight is not None
+        return rms_norm(x, list(self.normalized_shape), self.weight.to(x.dtype), self.eps)
+
+
 class LatentAttention(AttentionModule):
     """Multi-head latent attention; ``down`` gives [latent; rotary key], ``up`` gives [keys; values] of each head."""
 
@@ -99,11 +108,11 @@ class LatentAttention(AttentionModule):
             self.query = nn.Linear(C, H * (D + rope), bias=False)
         else:
             self.query_down = nn.Linear(C, config.query_rank, bias=False)
-            self.query_norm = nn.RMSNorm(config.query_rank, eps=_EPS)
+            self.query_norm = LatentNorm(config.query_rank, eps=_EPS)
             self.query = nn.Linear(config.query_rank, H * (D + rope), bias=False)
         self.compressed_query = config.query_rank is not None
         self.down = nn.Linear(C, R + rope, bias=False)
-        self.norm = nn.RMSNorm(R, eps=_EPS)
+        self.norm = LatentNorm(R, eps=_EPS)
         self.up = nn.Linear(R, 2 * H * D, bias=False)
         self.out = nn.Linear(H * D, C, bias=False)
 

@@ -56,7 +56,13 @@ def keys_from_queries(q: Tensor) -> Tensor:
 
 
 def bucket_window_attention(
-    q: Tensor, v: Tensor, rotations: Tensor, *, earlier: int, kernel: BlockKernel | None = None
+    q: Tensor,
+    v: Tensor,
+    rotations: Tensor,
+    *,
+    earlier: int,
+    hashed: Tensor | None = None,
+    kernel: BlockKernel | None = None,
 ) -> Tensor:
     """Attend within buckets.
 
@@ -64,21 +70,26 @@ def bucket_window_attention(
         q, v: (B, H, T, D), any strides; q also makes the keys.
         rotations: (rounds, D, N / 2) of the hash.
         earlier: c, the earlier tokens of its bucket that a query sees beside itself.
+        hashed: (B, H, T, D), what is hashed; None is q.
         kernel: ``flash`` or ``matmul``; None is the device's own.
 
     Returns:
         (B, H, T, D) in the dtype of q, a view of a contiguous (B, T, H, D) tensor.
     """
     kernel = block_kernel(q.device) if kernel is None else kernel
-    out: Tensor = _BucketWindow.apply(q, v, rotations, earlier, kernel)  # type: ignore[no-untyped-call]
+    hashed = q.detach() if hashed is None else hashed
+    out: Tensor = _BucketWindow.apply(q, v, (hashed, rotations), earlier, kernel)  # type: ignore[no-untyped-call]
     return out
 
 
 class _BucketWindow(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, q: Tensor, v: Tensor, rotations: Tensor, earlier: int, kernel: BlockKernel) -> Tensor:  # noqa: PLR0917
+    def forward(  # noqa: PLR0917
+        ctx: Any, q: Tensor, v: Tensor, hashing: tuple[Tensor, Tensor], earlier: int, kernel: BlockKernel
+    ) -> Tensor:
         B, H, T, D = q.shape
+        hashed, rotations = hashing
         rounds, buckets = rotations.shape[0], 2 * rotations.shape[2]
         assert buckets * H * T < 2**31, "tokens sorted by bucket are int32"
         wide = accumulator(q.dtype)
@@ -86,8 +97,9 @@ class _BucketWindow(torch.autograd.Function):
         lse = torch.empty(B, H, T, dtype=wide, device=q.device)
         tokens = torch.empty(B, H, rounds, T, dtype=torch.int32, device=q.device)
         for part in _groups_of_heads(q):
-            tokens[part] = sort_by_bucket(bucket_ids(q[part], rotations))
-            qkv = torch.cat((_joined(q[part]), keys_from_queries(_joined(q[part])), _joined(v[part])), dim=-1)
+            tokens[part] = sort_by_bucket(bucket_ids(hashed[part], rotations))
+            qs = _joined(q[part])
+            qkv = (qs, keys_from_queries(qs), _joined(v[part]))
             orders = _rounds(tokens[part], buckets, earlier, q)
             merged, merged_lse = next(orders).attend(qkv, kernel)
             merged = merged.to(wide)
@@ -107,11 +119,11 @@ class _BucketWindow(torch.autograd.Function):
         dq, dv = torch.empty_like(q), torch.empty_like(v)
         for part in _groups_of_heads(q):
             qs = _joined(q[part])
-            inputs = torch.cat((qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g))), dim=-1)
-            sums = torch.zeros(qs.shape[0], 3 * D, dtype=lse.dtype, device=q.device)
+            inputs = (qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g)))
+            sums = torch.zeros(3, *qs.shape, dtype=lse.dtype, device=q.device)
             for order in _rounds(tokens[part], ctx.buckets, ctx.earlier, q):
                 order.pull_back(inputs, lse[part].reshape(-1), sums, ctx.kernel)
-            dqs, dks, dvs = sums.chunk(3, dim=-1)
+            dqs, dks, dvs = sums
             dq[part] = (dqs + _pull_back_keys(qs.to(lse.dtype), dks)).view(-1, T, D)
             dv[part] = dvs.view(-1, T, D)
         return dq, dv, None, None, None
@@ -134,32 +146,30 @@ class _Order:
     mask: Tensor
     piece: Piece
 
-    def attend(self, qkv: Tensor, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
-        """Attend in this order: qkv (S, 3 D) -> out (S, D), log-sum-exp (S), in the order of tokens."""
-        q, k, v = qkv.index_select(0, self.source)[None].chunk(3, dim=-1)
+    def attend(self, qkv: tuple[Tensor, ...], kernel: BlockKernel) -> tuple[Tensor, Tensor]:
+        """Attend in this order: q, k, v (S, D) -> out (S, D), log-sum-exp (S), in the order of tokens."""
+        q, k, v = (x.index_select(0, self.source)[None] for x in qkv)
         out, lse = block_forward(
             queries_of(q, self.piece), keys_of(k, self.piece), keys_of(v, self.piece), self.mask, kernel
         )
         return out.reshape(-1, out.shape[-1]).index_select(0, self.place), lse.reshape(-1).index_select(0, self.place)
 
-    def pull_back(self, inputs: Tensor, lse: Tensor, sums: Tensor, kernel: BlockKernel) -> None:
-        """Add the gradients of q, k and v to sums (S, 3 D): inputs q, k, v, out, g (S, 5 D), lse (S)."""
-        q, k, v, out, g = inputs.index_select(0, self.source)[None].chunk(5, dim=-1)
-        lse = lse.index_select(0, self.source)[None, :, None]
+    def pull_back(self, inputs: tuple[Tensor, ...], lse: Tensor, sums: Tensor, kernel: BlockKernel) -> None:
+        """Add the gradients of q, k and v to sums (3, S, D): inputs q, k, v, out, g (S, D), lse (S)."""
+        q, k, v, out, g = (x.index_select(0, self.source)[None] for x in inputs)
         saved = Saved(
             q=queries_of(q, self.piece),
             k=keys_of(k, self.piece),
             v=keys_of(v, self.piece),
             out=queries_of(out, self.piece),
-            lse=queries_of(lse, self.piece).squeeze(-1),
+            lse=queries_of(lse.index_select(0, self.source)[None, :, None], self.piece).squeeze(-1),
         )
         dq, *dkv = block_backward(queries_of(g, self.piece), saved, self.mask, kernel)
-        D = q.shape[-1]
-        grads = torch.zeros(self.source.shape[0], 3 * D, dtype=sums.dtype, device=sums.device)[None]
-        queries_of(grads[..., :D], self.piece).copy_(dq)
-        for n, grad in enumerate(dkv, start=1):
-            add_overlapping(grads[..., n * D : (n + 1) * D], grad, self.piece)
-        sums += grads[0].index_select(0, self.place + self.piece.start)
+        sums[0] += dq.reshape(-1, dq.shape[-1]).index_select(0, self.place)
+        for total, runs in zip(sums[1:], dkv, strict=True):
+            grad = torch.zeros_like(k, dtype=sums.dtype)
+            add_overlapping(grad, runs, self.piece)
+            total.add_(grad[0].index_select(0, self.place + self.piece.start))
 
 
 def sort_by_bucket(ids: Tensor) -> Tensor:
