@@ -96,15 +96,16 @@ class _BucketWindow(torch.autograd.Function):
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
         lse = torch.empty(B, H, T, dtype=wide, device=q.device)
         tokens = torch.empty(B, H, rounds, T, dtype=torch.int32, device=q.device)
+        scratch = _Scratch()
         for part in _groups_of_heads(q):
             tokens[part] = sort_by_bucket(bucket_ids(hashed[part], rotations))
             qs = _joined(q[part])
             qkv = (qs, keys_from_queries(qs), _joined(v[part]))
             orders = _rounds(tokens[part], buckets, earlier, q)
-            merged, merged_lse = next(orders).attend(qkv, kernel)
+            merged, merged_lse = next(orders).attend(qkv, scratch, kernel)
             merged = merged.to(wide)
             for order in orders:
-                merged_lse = _merge(merged, merged_lse, *order.attend(qkv, kernel))
+                merged_lse = _merge(merged, merged_lse, *order.attend(qkv, scratch, kernel))
             out[part], lse[part] = merged.view(-1, T, D), merged_lse.view(-1, T)
         ctx.save_for_backward(q, v, out, lse, tokens)
         ctx.buckets, ctx.earlier, ctx.kernel = buckets, earlier, kernel
@@ -117,16 +118,38 @@ class _BucketWindow(torch.autograd.Function):
         q, v, out, lse, tokens = ctx.saved_tensors
         T, D = q.shape[2:]
         dq, dv = torch.empty_like(q), torch.empty_like(v)
+        scratch = _Scratch()
         for part in _groups_of_heads(q):
             qs = _joined(q[part])
             inputs = (qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g)))
             sums = torch.zeros(3, *qs.shape, dtype=lse.dtype, device=q.device)
             for order in _rounds(tokens[part], ctx.buckets, ctx.earlier, q):
-                order.pull_back(inputs, lse[part].reshape(-1), sums, ctx.kernel)
+                order.pull_back(inputs, lse[part].reshape(-1), sums, scratch, ctx.kernel)
             dqs, dks, dvs = sums
             dq[part] = (dqs + _pull_back_keys(qs.to(lse.dtype), dks)).view(-1, T, D)
             dv[part] = dvs.view(-1, T, D)
         return dq, dv, None, None, None
+
+
+class _Scratch:
+    """Buffers that every round writes anew: fresh memory costs the zeroing of its pages, in every round again."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def rows(self, name: str, x: Tensor, index: Tensor) -> Tensor:
+        """Return the rows of x (S, ...) that the index names."""
+        return torch.index_select(x, 0, index, out=self._buffer(name, (len(index), *x.shape[1:]), x))
+
+    def zeros(self, name: str, rows: int, like: Tensor) -> Tensor:
+        """Return zeros with the features of ``like`` (S, D)."""
+        return self._buffer(name, (rows, like.shape[1]), like).zero_()
+
+    def _buffer(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        held = self._buffers.get(name)
+        if held is None or held.shape != shape:
+            held = self._buffers[name] = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return held
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,30 +169,32 @@ class _Order:
     mask: Tensor
     piece: Piece
 
-    def attend(self, qkv: tuple[Tensor, ...], kernel: BlockKernel) -> tuple[Tensor, Tensor]:
+    def attend(self, qkv: tuple[Tensor, ...], scratch: _Scratch, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
         """Attend in this order: q, k, v (S, D) -> out (S, D), log-sum-exp (S), in the order of tokens."""
-        q, k, v = (x.index_select(0, self.source)[None] for x in qkv)
+        q, k, v = (scratch.rows(f"input {n}", x, self.source)[None] for n, x in enumerate(qkv))
         out, lse = block_forward(
             queries_of(q, self.piece), keys_of(k, self.piece), keys_of(v, self.piece), self.mask, kernel
         )
         return out.reshape(-1, out.shape[-1]).index_select(0, self.place), lse.reshape(-1).index_select(0, self.place)
 
-    def pull_back(self, inputs: tuple[Tensor, ...], lse: Tensor, sums: Tensor, kernel: BlockKernel) -> None:
+    def pull_back(
+        self, inputs: tuple[Tensor, ...], lse: Tensor, sums: Tensor, scratch: _Scratch, kernel: BlockKernel
+    ) -> None:
         """Add the gradients of q, k and v to sums (3, S, D): inputs q, k, v, out, g (S, D), lse (S)."""
-        q, k, v, out, g = (x.index_select(0, self.source)[None] for x in inputs)
+        q, k, v, out, g = (scratch.rows(f"input {n}", x, self.source)[None] for n, x in enumerate(inputs))
         saved = Saved(
             q=queries_of(q, self.piece),
             k=keys_of(k, self.piece),
             v=keys_of(v, self.piece),
             out=queries_of(out, self.piece),
-            lse=queries_of(lse.index_select(0, self.source)[None, :, None], self.piece).squeeze(-1),
+            lse=queries_of(scratch.rows("lse", lse, self.source)[None, :, None], self.piece).squeeze(-1),
         )
         dq, *dkv = block_backward(queries_of(g, self.piece), saved, self.mask, kernel)
-        sums[0] += dq.reshape(-1, dq.shape[-1]).index_select(0, self.place)
-        for total, runs in zip(sums[1:], dkv, strict=True):
-            grad = torch.zeros_like(k, dtype=sums.dtype)
-            add_overlapping(grad, runs, self.piece)
-            total.add_(grad[0].index_select(0, self.place + self.piece.start))
+        sums[0] += scratch.rows("dq", dq.reshape(-1, dq.shape[-1]), self.place)
+        for total, runs in zip(sums[1:].unbind(), dkv, strict=True):
+            grad = scratch.zeros("sorted", len(self.source), total)
+            add_overlapping(grad[None], runs, self.piece)
+            total.add_(scratch.rows("placed", grad, self.place + self.piece.start))
 
 
 def sort_by_bucket(ids: Tensor) -> Tensor:
