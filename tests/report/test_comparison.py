@@ -127,4 +127,4 @@ def test_an_estimate_shows_its_range_and_its_mark(tmp_path, spec):
     assert (energy.origin, energy.low, energy.high) == ("estimated", 0.02, 0.1)
     text = printed(finished)
     assert "~50.0 mJ" in text
-    assert "energy is ESTIMATED, not measured (a model)" in text
+    assert "energy is ESTIMATED, not measured: a model." in text

@@ -56,7 +56,7 @@ def _answer(comparison: Comparison) -> str:
     if len(finished) < 2:
         return setting
     claims = [
-        f"{title}: {_names(winners)}"
+        f"{title}: {_names(winners)}{_by_estimate(winners, key)}"
         for title, key in (
             ("Fastest", "step_s"),
             ("smallest", "peak_allocated_bytes" if spec.device.startswith("cuda") else "peak_tensor_bytes"),
@@ -70,6 +70,11 @@ def _answer(comparison: Comparison) -> str:
 
 def _names(winners: list[MechanismSummary]) -> str:
     return winners[0].label if len(winners) == 1 else f"{' = '.join(m.label for m in winners)} (tie)"
+
+
+def _by_estimate(winners: list[MechanismSummary], key: str) -> str:
+    reading = winners[0].quantities[key]
+    return ", by an estimate" if isinstance(reading, Quantity) and reading.origin == "estimated" else ""
 
 
 def _main_section(comparison: Comparison) -> Section:
