@@ -37,3 +37,10 @@ def test_an_early_lead_that_is_lost_again_does_not_count():
 
 def test_lengths_only_one_of_them_was_measured_at_are_left_out():
     assert find_crossover({256: 1.0}, {256: 2.0, 512: 3.0}).kind == "unknown"
+
+
+def test_a_length_where_nothing_is_decided_is_no_gain():
+    ours, theirs = power_law(0.9, 1), power_law(1, 1)
+    assert find_crossover(ours, theirs, undecided=[4096]).kind == "tie"
+    later = find_crossover(ours, theirs, undecided=[256, 512])
+    assert (later.kind, later.length_tokens) == ("from", pytest.approx(512))

@@ -7,11 +7,13 @@ windows are counted in the notes.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattention.analysis.blocks import BlockModel, Ratio, fit_blocks
-from wattention.analysis.crossover import Crossover, find_crossover
+from wattention.analysis.cells import by_block
+from wattention.analysis.crossover import Crossover
+from wattention.analysis.lengths import LengthPoint, find_crossovers, measure_lengths
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord, Phase
 from wattention.core.run_spec import RunSpec
@@ -84,14 +86,6 @@ class MechanismSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthPoint:
-    """One mechanism's layer at one length: forward and backward time, and peak memory."""
-
-    time_s: Reading
-    peak_bytes: Reading
-
-
-@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """One run, summarised.
 
@@ -114,7 +108,7 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     """Summarise the records of one run."""
     labels = [choice.label for choice in spec.mechanisms]
     reference = "baseline" if "baseline" in labels else labels[0]
-    trained = _by_block(records, "train")
+    trained = by_block(records, "train")
     quantities: dict[str, dict[str, Reading]] = {label: {} for label in labels}
     best: dict[str, set[str]] = {label: set() for label in labels}
     ratios: dict[str, Ratio] = {}
@@ -127,7 +121,7 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
             best[label].add(measure.key)
         if measure.key == "step_s" and model is not None and reference in model.labels:
             ratios = model.ratios_to(reference)
-    lengths = {label: _lengths(_by_block(records, "lengths").get(label, {})) for label in labels}
+    lengths = measure_lengths(records, labels)
     return Comparison(
         spec=spec,
         reference=reference,
@@ -135,18 +129,9 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
             _mechanism(label, records, quantities[label], frozenset(best[label]), ratios.get(label)) for label in labels
         ),
         lengths=lengths,
-        crossovers={label: _crossovers(label, lengths) for label in labels},
+        crossovers=find_crossovers(records, lengths),
         notes=_notes(spec, records),
     )
-
-
-def _by_block(records: Iterable[CellRecord], kind: str) -> dict[str, dict[int, CellRecord]]:
-    """Successful cells of a kind, by mechanism and block; a repeated cell counts once, the first time."""
-    out: dict[str, dict[int, CellRecord]] = {}
-    for record in records:
-        if record.key.kind == kind and record.status == "ok":
-            out.setdefault(record.key.mechanism, {}).setdefault(record.key.block, record)
-    return out
 
 
 def _values(measure: Measure, by_block: Mapping[int, CellRecord]) -> dict[int, Reading]:
@@ -243,42 +228,6 @@ def _mechanism(
         best=best,
         time_ratio=time_ratio,
     )
-
-
-def _lengths(by_block: Mapping[int, CellRecord]) -> dict[int, LengthPoint]:
-    lengths = sorted({int(name) for record in by_block.values() for name in record.phases})
-    return {
-        length: LengthPoint(
-            time_s=_median_over_blocks(by_block.values(), str(length), "layer_time_s"),
-            peak_bytes=_median_over_blocks(by_block.values(), str(length), "layer_peak_tensor_bytes"),
-        )
-        for length in lengths
-    }
-
-
-def _median_over_blocks(records: Iterable[CellRecord], phase: str, name: str) -> Reading:
-    readings = [record.phases[phase].readings[name] for record in records if phase in record.phases]
-    numbers = [q for q in readings if isinstance(q, Quantity)]
-    if not numbers:
-        return readings[0]
-    middle = statistics.median(q.value for q in numbers)
-    return Quantity(value=middle, unit=numbers[0].unit, origin=numbers[0].origin, source=numbers[0].source)
-
-
-def _crossovers(label: str, lengths: Mapping[str, Mapping[int, LengthPoint]]) -> dict[tuple[str, str], Crossover]:
-    out: dict[tuple[str, str], Crossover] = {}
-    for rival in ("baseline", "flash"):
-        if rival == label or rival not in lengths:
-            continue
-        for quantity, attribute in (("time", "time_s"), ("memory", "peak_bytes")):
-            ours, theirs = (_numbers(lengths[one], attribute) for one in (label, rival))
-            out[rival, quantity] = find_crossover(ours, theirs)
-    return out
-
-
-def _numbers(points: Mapping[int, LengthPoint], attribute: str) -> dict[int, float]:
-    readings = {length: getattr(point, attribute) for length, point in points.items()}
-    return {length: q.value for length, q in readings.items() if isinstance(q, Quantity)}
 
 
 def _host_notes(spec: RunSpec, records: Sequence[CellRecord]) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from wattention.analysis.crossover import Crossover
-from wattention.analysis.summary import Comparison, LengthPoint, MechanismSummary
+from wattention.analysis.lengths import LengthPoint
+from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Document, Section, Table
 from wattention.report.units import ORIGIN_LEGEND, significant
@@ -179,7 +180,7 @@ def _crossover_section(comparison: Comparison) -> Section:
         title="Tokens from which on a layer is cheaper",
         table=Table(columns=columns, rows=rows),
         notes=(
-            "interpolated between measured lengths; in brackets the ratio at the longest length both were measured at",
+            "interpolated between measured lengths, a tie is no gain; in brackets the ratio at the longest length both were measured at",
         ),
     )
 
@@ -191,6 +192,8 @@ def _crossover_text(found: Crossover | None) -> str:
         return "not measured"
     ratio = f"({significant(found.ratio_at_longest, 2)}x)"
     length = significant(found.length_tokens, 2) if found.kind == "from" else f"{found.length_tokens:g}"
+    if found.kind == "tie":
+        return f"tie {ratio}"
     words = {"always": "<=", "from": "about ", "never": "not up to "}[found.kind]
     return f"{words}{length} {ratio}"
 
