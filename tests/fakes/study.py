@@ -41,7 +41,7 @@ def fake_record(cell, status="ok", detail="", **facts):
             str(t): Phase(
                 readings={
                     "layer_time_s": measured(seconds * (t / 256), "s", "clock"),
-                    "layer_peak_tensor_bytes": measured(1000 * seconds * t, "byte", "profiler"),
+                    "layer_peak_tensor_bytes": measured(1000 * seconds**2 * t, "byte", "profiler"),
                 }
             )
             for t in cell.run.measure.lengths

@@ -128,3 +128,12 @@ def test_an_estimate_shows_its_range_and_its_mark(tmp_path, spec):
     text = printed(finished)
     assert "~50.0 mJ" in text
     assert "energy is ESTIMATED, not measured: a model." in text
+
+
+def test_time_and_memory_have_crossovers_of_their_own(tmp_path, spec):
+    finished = run(tmp_path, spec)
+    found = compare_records(finished.spec, finished.records).crossovers["flash"]
+    assert found["baseline", "time"].ratio_at_longest == pytest.approx(0.5)
+    assert found["baseline", "memory"].kind == "always"
+    slower = compare_records(finished.spec, finished.records).crossovers["baseline"]
+    assert slower["flash", "time"].kind == "never"

@@ -47,11 +47,11 @@ def find_crossovers(records: Sequence[CellRecord], lengths: Lengths) -> dict[str
         for label in lengths:
             if label == rival:
                 continue
-            times, peaks = (
-                (_numbers(lengths[one], name) for one in (label, rival)) for name in ("time_s", "peak_bytes")
+            ours, theirs = lengths[label], lengths[rival]
+            out[label][rival, "time"] = find_crossover(
+                _numbers(ours, "time_s"), _numbers(theirs, "time_s"), undecided=ties.get(label, ())
             )
-            out[label][rival, "time"] = find_crossover(*times, undecided=ties.get(label, ()))
-            out[label][rival, "memory"] = find_crossover(*peaks)
+            out[label][rival, "memory"] = find_crossover(_numbers(ours, "peak_bytes"), _numbers(theirs, "peak_bytes"))
     return out
 
 

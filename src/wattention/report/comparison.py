@@ -179,9 +179,7 @@ def _crossover_section(comparison: Comparison) -> Section:
     return Section(
         title="Tokens from which on a layer is cheaper",
         table=Table(columns=columns, rows=rows),
-        notes=(
-            "interpolated between measured lengths, a tie is no gain; in brackets the ratio at the longest length both were measured at",
-        ),
+        notes=("interpolated; a tie is no gain; in brackets the ratio at the longest length both were measured at",),
     )
 
 
