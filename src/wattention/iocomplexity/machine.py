@@ -30,6 +30,7 @@ from wattention.iocomplexity import streaming
 from wattention.iocomplexity.counts import Count
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import PairTile, Widths
+from wattention.iocomplexity.streaming import Product, SlowSum
 from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tile, pick, put, resolve, span
 
 ALL = slice(None)
@@ -241,18 +242,17 @@ class Machine:
         left: Tile | SlowView,
         right: Tile | SlowView,
         *,
-        onto: PairTile | None = None,
-        over: PairTile | None = None,
-        scale: float = 1.0,
+        onto: PairTile | None,
+        over: PairTile | None,
+        scale: float,
     ) -> None:
-        """Add scale * left @ right to a tile; see :meth:`Tile.add_product`."""
-        (height, depth), width = left.shape, right.shape[1]
-        assert (into.shape, right.shape[0]) == ((height, width), depth), f"{left.shape} @ {right.shape} -> {into.shape}"
-        for tile in (into, left, right):
-            if isinstance(tile, Tile):
-                tile.must_be_live()
-        self.multiply_adds += streaming.terms(height * width * depth, onto or over)
-        streaming.add_product(self, into, left, right, scale, None if onto is None else onto.mask)
+        """Add a product to a tile; see :meth:`Tile.add_product`."""
+        product = Product(left=left, right=right, scale=scale, onto=onto, over=over)
+        fits = into.shape == (left.shape[0], right.shape[1]) and left.shape[1] == right.shape[0]
+        assert fits, f"{left.shape} @ {right.shape} -> {into.shape}"
+        _must_be_live(into, left, right)
+        self.multiply_adds += product.multiply_adds
+        streaming.add_product(self, into, product)
 
     def accumulate(
         self,
@@ -287,16 +287,14 @@ class Machine:
         """
         array = self._slow[name]
         rows, columns = resolve(rows, array.shape[0]), resolve(columns, array.shape[1])
-        for operand in (left, right, decay):
-            if isinstance(operand, Tile):
-                operand.must_be_live()
+        _must_be_live(left, right, decay)
         assert left.shape[0] == span(rows)
         assert right.shape == (left.shape[1], span(columns))
-        self.multiply_adds += streaming.terms(left.size * right.shape[1], over)
         starts = np.full(span(rows), fresh) if isinstance(fresh, bool) else fresh
-        streaming.accumulate(
-            self, name, rows, columns, left, right, fresh=starts, decay=decay, remote=remote, scale=scale
-        )
+        product = Product(left=left, right=right, scale=scale, onto=None, over=over)
+        self.multiply_adds += product.multiply_adds
+        target = SlowSum(name=name, rows=rows, columns=columns, fresh=starts, decay=decay, remote=remote)
+        streaming.accumulate(self, target, product)
 
     # --- accounting ---------------------------------------------------------------------------------------------------
 
@@ -370,11 +368,6 @@ class Machine:
             self.statistics_loads += loads
             self.statistics_stores += stores
 
-    def count_stream(self, view: SlowView) -> int:
-        """Count the loads of a streamed operand; return the width of its words."""
-        self.count_traffic(view.name, loads=view.shape[0] * view.shape[1])
-        return self._slow[view.name].width
-
     def width_of(self, name: str) -> int:
         """Words a number of this array takes."""
         return self._slow[name].width
@@ -404,3 +397,9 @@ class Machine:
         values = self._slow[name].values
         assert values is not None
         put(values, rows, columns, new, where)
+
+
+def _must_be_live(*operands: Tile | SlowView | None) -> None:
+    for operand in operands:
+        if isinstance(operand, Tile):
+            operand.must_be_live()

@@ -130,23 +130,32 @@ class Problem:
     @cached_property
     def choice_pairs(self) -> int:
         """E: unmasked pairs of one copy in rows with at least two of them."""
-        degrees = self.pattern.query_degrees
-        return int(degrees[degrees >= 2].sum())
+        return int(self.row_lengths[self.row_lengths >= 2].sum())
 
     @cached_property
     def single_key_rows(self) -> int:
         """Rows that see exactly one key."""
-        return int(np.count_nonzero(self.pattern.query_degrees == 1))
+        return int(np.count_nonzero(self.row_lengths == 1))
+
+    @cached_property
+    def row_lengths(self) -> Ints:
+        """Keys that each row sees."""
+        return self.pattern.query_degrees
+
+    @cached_property
+    def longest_row(self) -> int:
+        """The most keys a row sees."""
+        return max(1, int(self.row_lengths.max()))
 
     @cached_property
     def q1(self) -> int:
         """Rows that see a key."""
-        return int(np.count_nonzero(self.pattern.query_degrees))
+        return int(np.count_nonzero(self.row_lengths))
 
     @cached_property
     def q2(self) -> int:
         """Rows that see at least two keys."""
-        return int(np.count_nonzero(self.pattern.query_degrees >= 2))
+        return int(np.count_nonzero(self.row_lengths >= 2))
 
     @cached_property
     def k1(self) -> int:
@@ -171,6 +180,11 @@ class Problem:
     def tile(self, rows: slice, keys: slice) -> PairTile:
         """The pairs of the tile ``rows`` x ``keys``, trimmed to the rows and keys that take part."""
         return PairTile.cut(self.pattern, rows, keys)
+
+    def whole_row(self, row: slice, keys: slice | Ints) -> PairTile:
+        """Keys of one row, all of them unmasked."""
+        width = keys.stop - keys.start if isinstance(keys, slice) else len(keys)
+        return PairTile(row, keys, 1, width, width, None)
 
 
 def attention_problem(
@@ -222,10 +236,19 @@ class Blocks:
         self._seen = pattern.keys_seen if side == "queries" else pattern.queries_seeing
         self.sizes = equalised_sizes(self.length)
         self._dense_other = (pattern.keys if side == "queries" else pattern.queries) if pattern.is_dense else None
-        self._known: dict[int, int] = {}
+        self._known: dict[int | tuple[int, int], int] = {}
 
-    def touches(self, size: int) -> int:
-        """Sum over blocks of ``size`` of the distinct rows or keys of the other side that a block meets."""
+    def touches(self, size: int, panel: int | None = None) -> int:
+        """Sum over blocks of ``size`` of the distinct rows or keys of the other side that a block meets.
+
+        With ``panel``, blocks are cut within panels of that size, and none crosses from one panel to the next.
+        """
+        if panel is not None and panel < self.length and panel % size:
+            key = (size, panel)
+            if key not in self._known:
+                edges = np.array([b.start for p in self.cut(panel) for b in self.cut(size, p)] + [self.length])
+                self._known[key] = int(self._seen(edges[:-1], edges[1:]).sum())
+            return self._known[key]
         if self._dense_other is not None:
             return -(-self.length // size) * self._dense_other
         if size not in self._known:
@@ -256,9 +279,10 @@ class Blocks:
         index = self._best[np.searchsorted(self.sizes, limits, side="right") - 1]
         return self.sizes[index], self.table[index]
 
-    def cut(self, size: int) -> list[slice]:
-        """The blocks of ``size``; the last may be shorter."""
-        return [slice(start, min(start + size, self.length)) for start in range(0, self.length, size)]
+    def cut(self, size: int, within: slice | None = None) -> list[slice]:
+        """The blocks of ``size`` of the whole side or of a part of it; the last may be shorter."""
+        start, stop = (0, self.length) if within is None else (within.start, within.stop)
+        return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 
 def equalised_sizes(length: int) -> Ints:
@@ -290,6 +314,11 @@ class PairTile:
     pairs: int
     mask: Bools | None
 
+    @property
+    def size(self) -> int:
+        """Pairs of the trimmed tile, masked ones included."""
+        return self.height * self.width
+
     @classmethod
     def cut(cls, pattern: Mask, rows: slice, keys: slice) -> PairTile:
         """Trim the tile ``rows`` x ``keys`` of a mask."""
@@ -317,3 +346,10 @@ def _compact(index: Ints) -> slice | Ints:
     if index[-1] - index[0] + 1 == len(index):
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
+
+
+def slice_of(selection: slice | Ints, start: int, stop: int) -> slice | Ints:
+    """Entries start..stop-1 of a selection."""
+    if isinstance(selection, slice):
+        return slice(selection.start + start, min(selection.start + stop, selection.stop))
+    return _compact(selection[start:stop])

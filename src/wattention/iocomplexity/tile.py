@@ -82,6 +82,11 @@ class SlowView:
         return (columns, rows) if self.transposed else (rows, columns)
 
     @property
+    def size(self) -> int:
+        """Numbers in the part."""
+        return span(self.rows) * span(self.columns)
+
+    @property
     def T(self) -> SlowView:  # noqa: N802 - NumPy's name for it
         """The transpose."""
         return SlowView(self.name, self.rows, self.columns, transposed=not self.transposed)
@@ -90,7 +95,7 @@ class SlowView:
 class Tile:
     """Words of fast memory; use as a context manager, its room is free again at the end of the block."""
 
-    __slots__ = ("_parent", "_place", "machine", "name", "shape", "tags", "values", "width")
+    __slots__ = ("_parent", "_place", "machine", "name", "shape", "tags", "transposed", "values", "width")
 
     def __init__(
         self,
@@ -106,6 +111,7 @@ class Tile:
         self.values: Floats | None = None
         self.tags: Tags | None = None
         self._parent, self._place = parent, place
+        self.transposed = False
 
     # --- residency ----------------------------------------------------------------------------------------------------
 
@@ -141,6 +147,12 @@ class Tile:
                 do="load it again, or keep the work inside its with block",
             )
 
+    @property
+    def marks(self) -> Tags:
+        """The observer's tags of the words."""
+        assert self.tags is not None
+        return self.tags
+
     # --- views --------------------------------------------------------------------------------------------------------
 
     def part(self, rows: Selection = slice(None), columns: Selection = slice(None)) -> Tile:
@@ -150,6 +162,7 @@ class Tile:
         if shape == self.shape:
             return self
         view = Tile(self.machine, self.name, shape, self.width, parent=self, place=(rows, columns))
+        view.transposed = self.transposed
         if self.values is not None:
             view.values = pick(self.values, rows, columns)
         if self.tags is not None:
@@ -160,6 +173,7 @@ class Tile:
     def T(self) -> Tile:  # noqa: N802 - NumPy's name for it
         """The transpose, as an operand."""
         view = Tile(self.machine, self.name, self.shape[::-1], self.width, parent=self)
+        view.transposed = not self.transposed
         view.values = None if self.values is None else self.values.T
         view.tags = None if self.tags is None else self.tags.T
         return view
@@ -201,7 +215,7 @@ class Tile:
             left: (rows, k) tile or streamed operand.
             right: (k, columns) tile or streamed operand.
             onto: the pairs, when this tile is a pair tile.
-            over: the pairs, when an operand is a pair tile.
+            over: the pairs, when the left operand is a pair tile or its transpose.
             scale: factor.
         """
         self.machine.add_product(self, left, right, onto=onto, over=over, scale=scale)
@@ -266,12 +280,15 @@ class Tile:
             values = np.exp(self.values - shift.values)
             self._set(values if over.mask is None else np.where(over.mask, values, 0.0))
 
-    def exp_difference(self, other: Tile) -> None:
-        """Statistics: x <- exp(x - other)."""
-        self._changed(other)
+    def rebase(self, maxima: Tile, new: Tile) -> None:
+        """Turn sums relative to old maxima into sums relative to new ones: x <- exp(m - m') x, m <- m'."""
+        self._changed(maxima, new)
+        maxima._changed(new)
         if self.values is not None:
-            assert other.values is not None
-            self._set(np.exp(self.values - other.values))
+            assert maxima.values is not None
+            assert new.values is not None
+            self._set(self.values * np.exp(maxima.values - new.values))
+            maxima._set(new.values)
 
     def scale_rows(self, factors: Tile) -> None:
         """Multiply every row by its factor."""
