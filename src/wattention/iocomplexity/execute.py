@@ -94,6 +94,8 @@ def verify(
     arrays = oracle.draw_inputs(problem, seed=seed)
     execution = execute(schedule, problem, fast_words, tiles=tiles, arrays=arrays)
     wanted = oracle.outputs(schedule.form, schedule.direction, problem, arrays)
+    if "l" in execution.outputs:
+        execution.outputs["L"] = oracle.log_normaliser(execution.outputs["m"], execution.outputs["l"])
     errors = {name: _relative_error(execution.outputs[name], exact) for name, exact in wanted.items()}
     return Verification(execution=execution, predicted=schedule.predict(problem, execution.tiles), errors=errors)
 
@@ -119,6 +121,5 @@ def _place_inputs(
             values |= oracle.saved_by_forward(schedule.form, problem, values)
     for name, shape in shapes.items():
         is_statistics = name in STATISTICS
-        role = "accumulators" if is_statistics else "inputs"
-        machine.place(name, values.get(name, shape), role=role, statistics=is_statistics)
+        machine.place(name, values.get(name, shape), role="statistics" if is_statistics else "inputs")
     return list(shapes)

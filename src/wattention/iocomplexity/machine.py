@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from wattention.core.errors import UserError
 from wattention.iocomplexity import streaming
 from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.masks import Bools
+from wattention.iocomplexity.masks import Bools, Ints
 from wattention.iocomplexity.problem import PairTile, Widths
 from wattention.iocomplexity.streaming import Product, SlowSum
 from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tile, pick, put, resolve, span
@@ -110,23 +110,23 @@ class Machine:
     # --- slow memory --------------------------------------------------------------------------------------------------
 
     def place(
-        self, name: str, values: Floats | tuple[int, int], *, role: str = "inputs", statistics: bool = False
+        self, name: str, values: Floats | tuple[int, int], *, role: str = "inputs"
     ) -> None:
         """Put an input into slow memory before the program starts; a shape is enough in null mode."""
         shape = values if isinstance(values, tuple) else values.shape
-        self.reserve(name, shape, role=role, statistics=statistics)
+        self.reserve(name, shape, role=role)
         if self.numbers:
             assert not isinstance(values, tuple), f"numbers of {name} are missing"
             self._slow[name].values[...] = values  # type: ignore[index]
 
     def reserve(
-        self, name: str, shape: tuple[int, int], *, role: str = "inputs", statistics: bool = False, scratch: int = 0
+        self, name: str, shape: tuple[int, int], *, role: str = "inputs", scratch: int = 0
     ) -> None:
         """Make room in slow memory for an output, or for ``scratch`` numbers of scratch; its words are unwritten."""
         assert name not in self._slow, f"slow memory already holds {name}"
         values = np.full(shape, np.nan) if self.numbers else None
-        width = getattr(self.widths, role)
-        array = SlowArray(name, shape, width, statistics, scratch * width, values)
+        width = self.widths.of(role)
+        array = SlowArray(name, shape, width, role == "statistics", scratch * width, values)
         self.scratch_words += scratch * width
         self.scratch_peak = max(self.scratch_peak, self.scratch_words)
         if self.observer is not None:
@@ -166,6 +166,7 @@ class Machine:
         *,
         turned: bool = False,
         where: Bools | None = None,
+        otherwise: float = 0.0,
     ) -> Tile:
         """Copy a part of slow memory to fast memory.
 
@@ -174,7 +175,8 @@ class Machine:
             rows: its rows.
             columns: its columns.
             turned: transpose on the way.
-            where: words to copy; the others are 0 and cost room only.
+            where: words to copy; the others cost room only.
+            otherwise: value of the words that are not copied.
         """
         array = self._slow[name]
         rows, columns = resolve(rows, array.shape[0]), resolve(columns, array.shape[1])
@@ -182,7 +184,7 @@ class Machine:
         tile = self._allocate(shape, array.width, name)
         self.count_traffic(name, loads=tile.size if where is None else int(np.count_nonzero(where)))
         if array.values is not None:
-            values = self.read(name, rows, columns, where)
+            values = self.read(name, rows, columns, where, otherwise)
             tile.values = values.T if turned else values
         if self.observer is not None:
             assert array.tags is not None
@@ -220,13 +222,35 @@ class Machine:
             home[chosen] = self.observer.stored(tile.tags[chosen], home[chosen])
             put(array.tags, rows, columns, home)
 
+    def fill(self, name: str, rows: Ints, value: float) -> None:
+        """Store a constant, made in one word of fast memory, into whole rows of an array."""
+        array = self._slow[name]
+        if self.observer is not None:
+            with self._create((1, 1), array.width, name, value) as word:
+                for row in rows:
+                    for column in range(array.shape[1]):
+                        self.store(word, name, slice(row, row + 1), slice(column, column + 1))
+            return
+        self.room_for(array.width, f"a word of {name}")
+        self.count_traffic(name, stores=len(rows) * array.shape[1])
+        if array.values is not None:
+            array.values[rows] = value
+
     def zeros(self, height: int, width: int = 1, *, role: str = "accumulators", name: str = "sum") -> Tile:
         """Make a tile of zeros in fast memory; costs room, but no traffic."""
-        return self._create((height, width), getattr(self.widths, role), name, 0.0)
+        return self._create((height, width), self.widths.of(role), name, 0.0)
+
+    def statistics(self, height: int, *, name: str = "statistics") -> Tile:
+        """Make a column of statistics, zero at first."""
+        return self._create((height, 1), self.widths.statistic, name, 0.0)
+
+    def log_normalisers(self, height: int) -> Tile:
+        """Make a column of L, minus infinity at first: no key seen yet."""
+        return self._create((height, 1), self.widths.statistic, "log normalisers", -np.inf)
 
     def maxima(self, height: int) -> Tile:
         """Make a column of running maxima, minus infinity at first."""
-        return self._create((height, 1), self.widths.accumulators, "maxima", -np.inf)
+        return self._create((height, 1), self.widths.statistic, "maxima", -np.inf)
 
     def _create(self, shape: tuple[int, int], width: int, name: str, value: float) -> Tile:
         tile = self._allocate(shape, width, name)
@@ -376,13 +400,13 @@ class Machine:
         """A zero of the width of an array, to start one of its words."""
         return self._create((1, 1), self._slow[name].width, name, 0.0)
 
-    def read(self, name: str, rows: Selection, columns: Selection, where: Bools | None = None) -> Floats:
-        """A copy of a part of slow memory, all of it written before; words that ``where`` leaves out are 0."""
+    def read(self, name: str, rows: Selection, columns: Selection, where: Bools | None = None, otherwise: float = 0.0) -> Floats:
+        """A copy of a part of slow memory, all of it written before; words that ``where`` leaves out are ``otherwise``."""
         values = self._slow[name].values
         assert values is not None
         part = pick(values, rows, columns)
         if where is not None:
-            part = np.where(where, part, 0.0)
+            part = np.where(where, part, otherwise)
         if np.isnan(part).any():
             raise UnwrittenReadError(
                 "a word of slow memory was read before it was written",

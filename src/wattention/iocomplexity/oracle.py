@@ -38,9 +38,12 @@ def forward(problem: Problem, arrays: Arrays) -> Arrays:
     e = np.exp(s - np.where(np.isfinite(m), m, 0.0))
     total = e.sum(axis=1, keepdims=True)
     p = e / np.where(total == 0, 1.0, total)
-    with np.errstate(divide="ignore"):
-        log_normaliser = m + np.log(np.where(total == 0, 1.0, total))
-    return {"O": p @ arrays["V"], "L": log_normaliser, "P": p}
+    return {"O": p @ arrays["V"], "L": log_normaliser(m, total), "P": p}
+
+
+def log_normaliser(maxima: Floats, sums: Floats) -> Floats:
+    """L = m + log l; minus infinity for rows without a key."""
+    return maxima + np.log(np.where(sums == 0, 1.0, sums))
 
 
 def backward(problem: Problem, arrays: Arrays) -> Arrays:

@@ -26,14 +26,27 @@ Side = Literal["queries", "keys"]
 class Widths:
     """Words of memory one number takes, by its role, e.g. inputs 1 and accumulators 2 for bf16 with fp32 sums.
 
-    Outputs are written at the width of inputs, statistics (m, l, L, D) at the width of accumulators.
+    Outputs are written at the width of inputs, sums that return to fast memory at the width of accumulators.
     """
 
     inputs: int = 1
     accumulators: int = 1
     scratch: int = 1
+    statistics: int | None = None
+    """Words of m, l, L, D and tile maxima; None is the width of accumulators, 0 keeps them beside fast memory, for free."""
+
+    @property
+    def statistic(self) -> int:
+        """Words of one statistic."""
+        return self.accumulators if self.statistics is None else self.statistics
+
+    def of(self, role: str) -> int:
+        """Words of one number of a role: inputs, accumulators, scratch or statistics."""
+        return self.statistic if role == "statistics" else int(getattr(self, role))
 
     def __post_init__(self) -> None:
+        if self.statistics is not None and self.statistics < 0:
+            raise UserError("width of statistics", got=self.statistics, wanted="at least 0 words")
         for role in ("inputs", "accumulators", "scratch"):
             if getattr(self, role) < 1:
                 raise UserError(f"width of {role}", got=getattr(self, role), wanted="at least 1 word")

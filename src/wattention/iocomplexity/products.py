@@ -54,10 +54,11 @@ class ScoreTiles:
 
 def score_peak(problem: Problem, tiles: ScoreTiles, needs: ScoreNeeds) -> int:
     """Words in use when a full tile is formed and worked on."""
-    return int(_score_room(problem, tiles.rows, tiles.keys, tiles.panel, needs))
+    return int(score_room(problem, tiles.rows, tiles.keys, tiles.panel, needs))
 
 
-def _score_room(problem: Problem, r: Any, c: Any, panel: int, needs: ScoreNeeds) -> Any:
+def score_room(problem: Problem, r: Any, c: Any, panel: int, needs: ScoreNeeds) -> Any:
+    """The same for any r rows, c keys and mode, elementwise."""
     w_in, w_acc = problem.widths.inputs, problem.widths.accumulators
     after = needs.after_words + needs.after_per_key * c
     operands = w_in if panel else np.minimum(r, c) * w_in + w_in
@@ -91,7 +92,7 @@ def plan_scores(problem: Problem, fast_words: int, needs: ScoreNeeds) -> ScoreTi
 
 def least_for_scores(problem: Problem, needs: ScoreNeeds) -> int:
     """Words of fast memory that one pair at a time needs."""
-    return int(min(_score_room(problem, 1, 1, panel, needs) for panel in (0, 1)))
+    return int(min(score_room(problem, 1, 1, panel, needs) for panel in (0, 1)))
 
 
 def score_loads(problem: Problem, tiles: ScoreTiles, needs: ScoreNeeds, *, panel_rows: int | None = None) -> int:
@@ -147,10 +148,11 @@ class GatherTiles:
 
 def gather_peak(problem: Problem, tiles: GatherTiles, needs: GatherNeeds) -> int:
     """Words in use while a full tile grows."""
-    return int(_gather_room(problem, tiles.length, tiles.width, needs))
+    return int(gather_room(problem, tiles.length, tiles.width, needs))
 
 
-def _gather_room(problem: Problem, r: Any, f: Any, needs: GatherNeeds) -> Any:
+def gather_room(problem: Problem, r: Any, f: Any, needs: GatherNeeds) -> Any:
+    """The same for any r rows and f features, elementwise."""
     w = problem.widths
     operands = np.minimum(r * w.scratch + w.inputs, f * w.inputs + w.scratch)
     return r * (f * w.accumulators + needs.row_words) + np.maximum(operands, r * needs.after_words)
@@ -177,7 +179,7 @@ def plan_gather(problem: Problem, blocks: Blocks, fast_words: int, needs: Gather
 
 def least_for_gather(problem: Problem, needs: GatherNeeds) -> int:
     """Words of fast memory that one sum at a time needs."""
-    return int(_gather_room(problem, 1, 1, needs))
+    return int(gather_room(problem, 1, 1, needs))
 
 
 def gather_loads(

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from wattention.iocomplexity.counts import Count
+from wattention.iocomplexity.layout import value_source
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import Problem
 from wattention.iocomplexity.products import (
@@ -38,7 +39,6 @@ from wattention.iocomplexity.products import (
     score_tiles,
     shifted,
 )
-from wattention.iocomplexity.values import value_source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +72,13 @@ def cuts_of(tiles: Mapping[str, int]) -> Cuts:
 
 def score_needs(problem: Problem, *, touches: int = 2) -> ScoreNeeds:
     """m and l of each row, the rescaling factor, and ``touches`` words of statistics per row of a tile."""
-    w = problem.widths.accumulators
+    w = problem.widths.statistic
     return ScoreNeeds(dim=problem.key_dim, row_words=2 * w, after_words=w, key_statistics=touches * w)
 
 
 def gather_needs(problem: Problem, keys: int) -> GatherNeeds:
     """The running maximum of each row, and the next one beside it between key blocks of ``keys``."""
-    w = problem.widths.accumulators
+    w = problem.widths.statistic
     statistics = w * (problem.key_blocks.touches(keys) + problem.q1)
     return GatherNeeds(dim=problem.value_dim, row_words=w, after_words=w, block_words=statistics)
 
@@ -117,11 +117,11 @@ def count(problem: Problem, cuts: Cuts) -> Count:
     w, pairs = problem.widths, problem.pairs
     needs, after = score_needs(problem), gather_needs(problem, cuts.scores.keys)
     feature_panels = -(-problem.value_dim // cuts.gather.width)
-    maxima = w.accumulators * problem.key_blocks.touches(cuts.scores.keys)
+    maxima = w.statistic * problem.key_blocks.touches(cuts.scores.keys)
     statistics_loads = feature_panels * after.block_words
     loads = score_loads(problem, cuts.scores, needs, panel_rows=cuts.panel_rows) + statistics_loads
     loads += gather_loads(problem, problem.query_blocks, cuts.gather, after, panel_rows=cuts.panel_rows)
-    statistics_stores = maxima + w.accumulators * problem.rows
+    statistics_stores = maxima + w.statistic * problem.rows
     return Count(
         loads=loads,
         stores=pairs * w.scratch + problem.rows * problem.value_dim * w.inputs + statistics_stores,
@@ -138,7 +138,7 @@ def _scratch_words(problem: Problem, cuts: Cuts) -> int:
     w = problem.widths
     blocks = -(-problem.key_tokens // cuts.scores.keys)
     return max(
-        w.scratch * int(problem.row_lengths[p].sum()) + w.accumulators * blocks * (p.stop - p.start)
+        w.scratch * int(problem.row_lengths[p].sum()) + w.statistic * blocks * (p.stop - p.start)
         for p in problem.query_blocks.cut(cuts.panel_rows)
     )
 
@@ -146,13 +146,13 @@ def _scratch_words(problem: Problem, cuts: Cuts) -> int:
 def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
     """Both phases, panel by panel: Q, K, V -> O, L."""
     machine.reserve("O", (problem.rows, problem.value_dim))
-    machine.reserve("L", (problem.rows, 1), role="accumulators", statistics=True)
+    machine.reserve("L", (problem.rows, 1), role="statistics")
     for panel in problem.query_blocks.cut(cuts.panel_rows):
         height = panel.stop - panel.start
         blocks = -(-problem.key_tokens // cuts.scores.keys)
         pairs = int(problem.row_lengths[panel].sum())
         machine.reserve("E", (height, problem.key_tokens), role="scratch", scratch=pairs)
-        machine.reserve("maxima", (height, blocks), role="accumulators", statistics=True, scratch=height * blocks)
+        machine.reserve("maxima", (height, blocks), role="statistics", scratch=height * blocks)
         for block in problem.query_blocks.cut(cuts.scores.rows, panel):
             _scores_of_block(machine, problem, cuts, block, panel.start)
         for block in problem.query_blocks.cut(cuts.gather.length, panel):
@@ -165,7 +165,7 @@ def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
 def _scores_of_block(machine: Machine, problem: Problem, cuts: Cuts, block: slice, start: int) -> None:
     """Phase 1 of one block of rows."""
     height = block.stop - block.start
-    with machine.maxima(height) as m, machine.zeros(height) as l:
+    with machine.maxima(height) as m, machine.statistics(height) as l:
         tiles = score_tiles(machine, problem, cuts.scores, block, "Q", "K", scale=problem.score_scale)
         for number, pair, tile in tiles:
             own = locate(pair.rows, block)
@@ -180,7 +180,7 @@ def _scores_of_block(machine: Machine, problem: Problem, cuts: Cuts, block: slic
 def _output_of_block(machine: Machine, problem: Problem, cuts: Cuts, block: slice, features: slice, start: int) -> None:
     """Phase 2 of one tile of the output."""
     height = block.stop - block.start
-    value_name, _ = value_source(problem)
+    value_name = value_source(problem)
     with machine.zeros(height, features.stop - features.start) as out:
         live = problem.tile(block, slice(0, problem.key_tokens))
         if live.pairs:

@@ -198,6 +198,11 @@ class Tile:
             assert self.tags is not None
             self.machine.observer.changed(self.tags, *(t.tags for t in operands if t.tags is not None))
 
+    def _overwrites(self, *others: Tile) -> None:
+        """Note that an operation on this tile overwrites others, too."""
+        for tile in others:
+            tile._changed(self)
+
     # --- products -----------------------------------------------------------------------------------------------------
 
     def add_product(
@@ -249,13 +254,10 @@ class Tile:
         Row by row: m' = max(m, max S), a = exp(m - m'), S <- exp(S - m'), l <- a l + sum S, sums <- a sums; the factor a is
         one word. Source: Milakov and Gimelshein 2018, algorithm 3; FlashAttention-2, algorithm 1.
         """
-        self._changed(maxima, sums, *rescale)
-        self.machine.room_for(self.machine.widths.accumulators, "the rescaling factor of one row")
+        self._changed()
+        self._overwrites(maxima, sums, *rescale)
+        self.machine.room_for(self.machine.widths.statistic, "the rescaling factor of one row")
         self.machine.exponentials += over.pairs
-        for tile in (maxima, sums, *rescale):
-            if self.machine.observer is not None:
-                assert tile.tags is not None
-                self.machine.observer.changed(tile.tags)
         if self.values is None:
             return
         assert maxima.values is not None
@@ -270,6 +272,49 @@ class Tile:
         for tile in rescale:
             assert tile.values is not None
             tile._set(tile.values * factor)
+
+    def normalised_softmax(self, maxima: Tile, sums: Tile, decay: Tile, *, over: PairTile) -> None:
+        """Turn scores into probabilities of all keys so far, with the factors that older outputs shrink by.
+
+        m' = max(m, max S), a = exp(m - m'), l' = a l + sum exp(S - m'), decay = a l / l', S <- exp(S - m') / l'.
+        Source: FlashAttention (Dao et al. 2022), algorithm 1, lines 11 to 13.
+        """
+        self._changed()
+        self._overwrites(maxima, sums, decay)
+        self.machine.exponentials += over.pairs
+        if self.values is None:
+            return
+        assert maxima.values is not None
+        assert sums.values is not None
+        scores = self.values if over.mask is None else np.where(over.mask, self.values, -np.inf)
+        new = np.maximum(maxima.values, scores.max(axis=1, keepdims=True))
+        scores, old = np.exp(scores - new), sums.values * np.exp(maxima.values - new)
+        total = old + scores.sum(axis=1, keepdims=True)
+        maxima._set(new)
+        sums._set(total)
+        decay._set(old / total)
+        self._set(scores / total)
+
+    def log_softmax(self, log_normaliser: Tile, decay: Tile, *, over: PairTile) -> None:
+        """The same with one statistic, L = m + log l: L' = log(exp L + sum exp S), decay = exp(L - L'), S <- exp(S - L').
+
+        Computed relative to the largest of L and S, so that nothing overflows; one exponential a pair.
+        """
+        self._changed()
+        self._overwrites(log_normaliser, decay)
+        self.machine.exponentials += over.pairs
+        if self.values is None:
+            return
+        old = log_normaliser.values
+        assert old is not None
+        scores = self.values if over.mask is None else np.where(over.mask, self.values, -np.inf)
+        top = np.maximum(old, scores.max(axis=1, keepdims=True))
+        scores = np.exp(scores - top)
+        total = np.exp(old - top) + scores.sum(axis=1, keepdims=True)
+        new = top + np.log(total)
+        decay._set(np.exp(old - new))
+        log_normaliser._set(new)
+        self._set(scores / total)
 
     def exp_minus(self, shift: Tile, *, over: PairTile) -> None:
         """S <- exp(S - shift of the row); masked pairs become 0."""

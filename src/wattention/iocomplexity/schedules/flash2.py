@@ -9,6 +9,7 @@ Source: Dao 2023, FlashAttention-2, algorithm 1.
 from __future__ import annotations
 
 from wattention.iocomplexity.counts import Count
+from wattention.iocomplexity.layout import value_source
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import PairTile, Problem
 from wattention.iocomplexity.products import locate
@@ -20,14 +21,13 @@ from wattention.iocomplexity.schedules.base import (
     supports_shared_values,
 )
 from wattention.iocomplexity.tile import Tile
-from wattention.iocomplexity.values import value_source
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """The largest useful block of rows, and as many score columns as are left."""
     w, row = problem.widths, _row_words(problem)
-    least = row + w.accumulators + max(w.inputs, w.accumulators)
-    room = fast_words - max(w.inputs, w.accumulators)
+    least = row + w.accumulators + max(w.inputs, w.statistic)
+    room = fast_words - max(w.inputs, w.statistic)
     if fast_words < least:
         raise FastMemoryTooSmallError("flash2", got=fast_words, least_words=least)
     rows = problem.query_blocks.best(room // (row + w.accumulators))
@@ -39,12 +39,12 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
     w = problem.widths
     d_k, d_v = problem.key_dim, problem.value_dim
     touches = problem.query_blocks.touches(tiles["rows"])
-    peak = tiles["rows"] * (_row_words(problem) + tiles["keys"] * w.accumulators) + max(w.inputs, w.accumulators)
+    peak = tiles["rows"] * (_row_words(problem) + tiles["keys"] * w.accumulators) + max(w.inputs, w.statistic)
     return Count(
         loads=w.inputs * (problem.q1 * d_k + touches * (d_k + d_v)),
-        stores=problem.rows * (d_v * w.inputs + w.accumulators),
+        stores=problem.rows * (d_v * w.inputs + w.statistic),
         statistics_loads=0,
-        statistics_stores=problem.rows * w.accumulators,
+        statistics_stores=problem.rows * w.statistic,
         peak=peak,
         multiply_adds=problem.pairs * (d_k + d_v),
         exponentials=problem.pairs,
@@ -55,10 +55,10 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
 def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     """Q (n_q, d_k), K (n_k, d_k), V (n_k, d_v) -> O (n_q, d_v), L (n_q, 1)."""
     machine.reserve("O", (problem.rows, problem.value_dim))
-    machine.reserve("L", (problem.rows, 1), role="accumulators", statistics=True)
+    machine.reserve("L", (problem.rows, 1), role="statistics")
     for block in problem.query_blocks.cut(tiles["rows"]):
         height = block.stop - block.start
-        with machine.zeros(height, problem.value_dim) as out, machine.maxima(height) as m, machine.zeros(height) as l:
+        with machine.zeros(height, problem.value_dim) as out, machine.maxima(height) as m, machine.statistics(height) as l:
             live = problem.tile(block, slice(0, problem.key_tokens))
             if live.pairs:
                 with machine.load("Q", live.rows) as q:
@@ -77,17 +77,17 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
 def _absorb(machine: Machine, problem: Problem, pair: PairTile, q: Tile, state: tuple[Tile, Tile, Tile]) -> None:
     """Bring outputs, maxima and sums of the rows up to date with some keys."""
     out, m, l = state
-    value_name, value_columns = value_source(problem)
+    value_name = value_source(problem)
     with machine.zeros(pair.height, pair.width, name="scores") as s:
         s.add_product(q, machine.slow("K", pair.keys).T, onto=pair, scale=problem.score_scale)
         s.online_softmax(m, l, out, over=pair)
-        out.add_product(s, machine.slow(value_name, pair.keys, value_columns), over=pair)
+        out.add_product(s, machine.slow(value_name, pair.keys, slice(0, problem.value_dim)), over=pair)
 
 
 def _row_words(problem: Problem) -> int:
     """Words of one resident row without its scores: Q, O, m, l."""
     w = problem.widths
-    return problem.key_dim * w.inputs + (problem.value_dim + 2) * w.accumulators
+    return problem.key_dim * w.inputs + problem.value_dim * w.accumulators + 2 * w.statistic
 
 
 SCHEDULE = Schedule(

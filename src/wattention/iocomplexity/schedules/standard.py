@@ -10,6 +10,7 @@ Source: Dao et al. 2022, FlashAttention, algorithm 0.
 from __future__ import annotations
 
 from wattention.iocomplexity.counts import Count
+from wattention.iocomplexity.layout import value_source
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import Problem, slice_of
 from wattention.iocomplexity.products import (
@@ -36,7 +37,6 @@ from wattention.iocomplexity.schedules.base import (
     Tiles,
     supports_shared_values,
 )
-from wattention.iocomplexity.values import value_source
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
@@ -44,12 +44,12 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
     scores = plan_scores(problem, fast_words, _score_needs(problem))
     gather = plan_gather(problem, problem.query_blocks, fast_words, _gather_needs(problem))
     w = problem.widths
-    piece = (fast_words - 3 * w.accumulators) // w.scratch
+    piece = (fast_words - 3 * w.statistic) // w.scratch
     if scores is None or gather is None or piece < 1:
         least = max(
             least_for_scores(problem, _score_needs(problem)),
             least_for_gather(problem, _gather_needs(problem)),
-            3 * w.accumulators + w.scratch,
+            3 * w.statistic + w.scratch,
         )
         raise FastMemoryTooSmallError("standard", got=fast_words, least_words=least)
     return {
@@ -72,12 +72,12 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
     loads += gather_loads(problem, problem.query_blocks, gather_cut, gather_needs)
     return Count(
         loads=loads,
-        stores=2 * pairs * w.scratch + problem.rows * (problem.value_dim * w.inputs + w.accumulators),
+        stores=2 * pairs * w.scratch + problem.rows * (problem.value_dim * w.inputs + w.statistic),
         statistics_loads=0,
-        statistics_stores=problem.rows * w.accumulators,
+        statistics_stores=problem.rows * w.statistic,
         peak=max(
             score_peak(problem, score_cut, needs),
-            tiles["softmax_keys"] * w.scratch + 3 * w.accumulators,
+            tiles["softmax_keys"] * w.scratch + 3 * w.statistic,
             gather_peak(problem, gather_cut, gather_needs),
         ),
         multiply_adds=pairs * (problem.key_dim + problem.value_dim),
@@ -92,13 +92,13 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     for name in ("S", "P"):
         machine.reserve(name, (problem.rows, problem.key_tokens), role="scratch", scratch=problem.pairs)
     machine.reserve("O", (problem.rows, problem.value_dim))
-    machine.reserve("L", (problem.rows, 1), role="accumulators", statistics=True)
+    machine.reserve("L", (problem.rows, 1), role="statistics")
     for block in problem.query_blocks.cut(score_cut.rows):
         for _, pair, tile in score_tiles(machine, problem, score_cut, block, "Q", "K", scale=problem.score_scale):
             machine.store(tile, "S", pair.rows, pair.keys, where=pair.mask)
     for row in range(problem.rows):
         _softmax_row(machine, problem, slice(row, row + 1), tiles["softmax_keys"])
-    value_name, _ = value_source(problem)
+    value_name = value_source(problem)
     for block in problem.query_blocks.cut(gather_cut.length):
         live = problem.tile(block, slice(0, problem.key_tokens))
         for features in feature_blocks(problem.value_dim, gather_cut.width):
@@ -113,7 +113,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
 def _softmax_row(machine: Machine, problem: Problem, row: slice, piece: int) -> None:
     """P = exp(S - L) of one row; pieces of the row are kept between the two passes only if there is one piece."""
     live = problem.tile(row, slice(0, problem.key_tokens))
-    with machine.maxima(1) as m, machine.zeros(1) as l:
+    with machine.maxima(1) as m, machine.statistics(1) as l:
         pieces = [slice_of(live.keys, start, start + piece) for start in range(0, live.width, piece)]
         for keys in pieces:
             pair = problem.whole_row(row, keys)
