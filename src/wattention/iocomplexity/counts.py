@@ -49,3 +49,30 @@ class Count:
         """Fields in which two counts differ, with both values; ``peak`` is left out."""
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.name != "peak"}
         return {name: values for name, values in pairs.items() if values[0] != values[1]}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What one phase of a schedule costs; phases run one after another, so traffic adds and room is the largest."""
+
+    loads: int = 0
+    stores: int = 0
+    statistics_loads: int = 0
+    statistics_stores: int = 0
+    peak: int = 0
+    multiply_adds: int = 0
+    exponentials: int = 0
+
+
+def joined(*parts: Part, scratch_words: int = 0) -> Count:
+    """The count of a schedule made of phases."""
+    return Count(
+        loads=sum(p.loads for p in parts),
+        stores=sum(p.stores for p in parts),
+        statistics_loads=sum(p.statistics_loads for p in parts),
+        statistics_stores=sum(p.statistics_stores for p in parts),
+        peak=max(p.peak for p in parts),
+        multiply_adds=sum(p.multiply_adds for p in parts),
+        exponentials=sum(p.exponentials for p in parts),
+        scratch_words=scratch_words,
+    )

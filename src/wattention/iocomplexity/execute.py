@@ -36,7 +36,7 @@ class Verification:
     execution: Execution
     predicted: Count
     errors: dict[str, float]
-    """Largest relative error of each output, max |x - y| / max |y|."""
+    """Largest error of each output, max |x - y| / max(1, max |y|): a gradient may be exactly zero."""
 
     @property
     def counts_agree(self) -> bool:
@@ -104,9 +104,8 @@ def _relative_error(got: oracle.Floats, exact: oracle.Floats) -> float:
     finite = np.isfinite(exact)
     if not np.array_equal(np.where(finite, 0.0, exact), np.where(finite, 0.0, got)):
         return float("inf")
-    size = np.abs(exact[finite]).max(initial=0.0)
-    error = np.abs(got[finite] - exact[finite]).max(initial=0.0)
-    return float(error / size) if size else float(error)
+    size = np.abs(exact[finite]).max(initial=1.0)
+    return float(np.abs(got[finite] - exact[finite]).max(initial=0.0) / size)
 
 
 def _place_inputs(

@@ -109,9 +109,7 @@ class Machine:
 
     # --- slow memory --------------------------------------------------------------------------------------------------
 
-    def place(
-        self, name: str, values: Floats | tuple[int, int], *, role: str = "inputs"
-    ) -> None:
+    def place(self, name: str, values: Floats | tuple[int, int], *, role: str = "inputs") -> None:
         """Put an input into slow memory before the program starts; a shape is enough in null mode."""
         shape = values if isinstance(values, tuple) else values.shape
         self.reserve(name, shape, role=role)
@@ -119,9 +117,7 @@ class Machine:
             assert not isinstance(values, tuple), f"numbers of {name} are missing"
             self._slow[name].values[...] = values  # type: ignore[index]
 
-    def reserve(
-        self, name: str, shape: tuple[int, int], *, role: str = "inputs", scratch: int = 0
-    ) -> None:
+    def reserve(self, name: str, shape: tuple[int, int], *, role: str = "inputs", scratch: int = 0) -> None:
         """Make room in slow memory for an output, or for ``scratch`` numbers of scratch; its words are unwritten."""
         assert name not in self._slow, f"slow memory already holds {name}"
         values = np.full(shape, np.nan) if self.numbers else None
@@ -320,6 +316,12 @@ class Machine:
         target = SlowSum(name=name, rows=rows, columns=columns, fresh=starts, decay=decay, remote=remote)
         streaming.accumulate(self, target, product)
 
+    def stream_score_gradient(
+        self, tile: Tile, probabilities: SlowView, delta: Tile, *, over: PairTile, scale: float
+    ) -> None:
+        """See :meth:`Tile.to_score_gradient`."""
+        streaming.score_gradient(self, tile, probabilities, delta, over, scale)
+
     # --- accounting ---------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -400,7 +402,9 @@ class Machine:
         """A zero of the width of an array, to start one of its words."""
         return self._create((1, 1), self._slow[name].width, name, 0.0)
 
-    def read(self, name: str, rows: Selection, columns: Selection, where: Bools | None = None, otherwise: float = 0.0) -> Floats:
+    def read(
+        self, name: str, rows: Selection, columns: Selection, where: Bools | None = None, otherwise: float = 0.0
+    ) -> Floats:
         """A copy of a part of slow memory, all of it written before; words that ``where`` leaves out are ``otherwise``."""
         values = self._slow[name].values
         assert values is not None

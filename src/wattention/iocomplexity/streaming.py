@@ -173,6 +173,26 @@ def _singles(length: int) -> list[slice]:
     return [slice(i, i + 1) for i in range(length)]
 
 
+def score_gradient(
+    machine: Machine, tile: Tile, probabilities: SlowView, delta: Tile, over: PairTile, scale: float
+) -> None:
+    """dP <- scale * P (dP - D), the words of P passing through one word of fast memory."""
+    if machine.observer is None:
+        machine.room_for(machine.width_of(probabilities.name), "a streamed probability")
+        machine.count_traffic(probabilities.name, loads=over.pairs)
+        if machine.numbers:
+            tile.set_score_gradient(_numbers(machine, probabilities, over.mask), delta, scale)
+        return
+    for i in _singles(tile.shape[0]):
+        for j in _singles(tile.shape[1]):
+            word = tile.part(i, j)
+            if over.mask is None or over.mask[i, j][0, 0]:
+                with _Passing(machine, probabilities, i, j) as p:
+                    word.to_score_gradient(p, delta.part(rows=i), over=over, scale=scale)
+            elif machine.numbers:
+                word.set_score_gradient(np.zeros((1, 1)), delta.part(rows=i), scale)
+
+
 # --- into slow memory -------------------------------------------------------------------------------------------------
 
 

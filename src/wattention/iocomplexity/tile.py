@@ -361,13 +361,24 @@ class Tile:
                 )
             )
 
-    def to_score_gradient(self, probabilities: Tile, delta: Tile, *, scale: float = 1.0) -> None:
-        """dP <- dS = scale * P (dP - D of the row)."""
+    def to_score_gradient(
+        self, probabilities: Tile | SlowView, delta: Tile, *, over: PairTile, scale: float = 1.0
+    ) -> None:
+        """dP <- dS = scale * P (dP - D of the row); probabilities that lie in slow memory pass word by word."""
+        self._changed(delta)
+        if isinstance(probabilities, SlowView):
+            self.machine.stream_score_gradient(self, probabilities, delta, over=over, scale=scale)
+            return
         self._changed(probabilities, delta)
         if self.values is not None:
             assert probabilities.values is not None
-            assert delta.values is not None
-            self._set(scale * probabilities.values * (self.values - delta.values))
+            self.set_score_gradient(probabilities.values, delta, scale)
+
+    def set_score_gradient(self, probabilities: Floats, delta: Tile, scale: float) -> None:
+        """The numbers of :meth:`to_score_gradient`; not for programs."""
+        assert self.values is not None
+        assert delta.values is not None
+        self._set(scale * probabilities * (self.values - delta.values))
 
     def to_features(self) -> None:
         """x <- elu(x) + 1, the feature map of linear attention. Source: Katharopoulos et al. 2020, equation 7."""

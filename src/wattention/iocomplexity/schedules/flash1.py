@@ -36,7 +36,8 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
     blind = problem.rows - problem.q1
     returns, visits = touches - problem.q1, touches + blind
     return Count(
-        loads=w.inputs * (problem.k1 * (d_k + d_v) + touches * d_k) + returns * (d_v * w.accumulators + 2 * w.statistic),
+        loads=w.inputs * (problem.k1 * (d_k + d_v) + touches * d_k)
+        + returns * (d_v * w.accumulators + 2 * w.statistic),
         stores=visits * (d_v * w.accumulators + 2 * w.statistic),
         statistics_loads=2 * returns * w.statistic,
         statistics_stores=2 * visits * w.statistic,

@@ -58,7 +58,11 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     machine.reserve("L", (problem.rows, 1), role="statistics")
     for block in problem.query_blocks.cut(tiles["rows"]):
         height = block.stop - block.start
-        with machine.zeros(height, problem.value_dim) as out, machine.maxima(height) as m, machine.statistics(height) as l:
+        with (
+            machine.zeros(height, problem.value_dim) as out,
+            machine.maxima(height) as m,
+            machine.statistics(height) as l,
+        ):
             live = problem.tile(block, slice(0, problem.key_tokens))
             if live.pairs:
                 with machine.load("Q", live.rows) as q:
