@@ -17,7 +17,7 @@ from wattention.iocomplexity.oracle import Arrays
 from wattention.iocomplexity.problem import Problem
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
 
-STATISTICS = frozenset({"L"})
+ROLES = {"L": "statistics", "maxima": "statistics", "P": "scratch", "E": "scratch"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +113,13 @@ def _place_inputs(
 ) -> list[str]:
     """Put what a schedule starts from into slow memory; return the names."""
     shapes = oracle.input_shapes(schedule.form, schedule.direction, problem)
+    saved_keys = tiles.get("saved_keys", problem.key_tokens)
+    shapes |= oracle.saved_shapes(schedule.facts.starts_from, problem, saved_keys)
     values: Arrays = {}
     if machine.numbers:
         values = dict(oracle.draw_inputs(problem) if arrays is None else arrays)
         if schedule.direction == "backward":
-            values |= oracle.saved_by_forward(schedule.form, problem, values)
+            values |= oracle.saved_by_forward(problem, values, keys=saved_keys)
     for name, shape in shapes.items():
-        is_statistics = name in STATISTICS
-        machine.place(name, values.get(name, shape), role="statistics" if is_statistics else "inputs")
+        machine.place(name, values.get(name, shape), role=ROLES.get(name, "inputs"))
     return list(shapes)

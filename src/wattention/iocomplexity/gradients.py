@@ -224,6 +224,7 @@ def gather_part(
     out: Literal["queries", "keys"],
     visits: int,
     rounds: int,
+    panel_rows: int | None = None,
 ) -> Part:
     """What C = P B (``out`` queries) or C = P^T B (keys) costs, with C visited in ``rounds`` panels.
 
@@ -235,7 +236,7 @@ def gather_part(
     length, live = (problem.rows, problem.q1) if out == "queries" else (problem.key_tokens, problem.k1)
     width = w.inputs if rounds == 1 else w.accumulators
     return Part(
-        loads=gather_loads(problem, blocks, tiles, needs) + (visits - live) * needs.dim * width,
+        loads=gather_loads(problem, blocks, tiles, needs, panel_rows=panel_rows) + (visits - live) * needs.dim * width,
         stores=(visits + length - live) * needs.dim * width,
         peak=gather_peak(problem, tiles, needs),
         multiply_adds=problem.pairs * needs.dim,

@@ -265,12 +265,13 @@ class Machine:
         onto: PairTile | None,
         over: PairTile | None,
         scale: float,
+        weights: Tile | None = None,
     ) -> None:
         """Add a product to a tile; see :meth:`Tile.add_product`."""
-        product = Product(left=left, right=right, scale=scale, onto=onto, over=over)
+        product = Product(left=left, right=right, scale=scale, onto=onto, over=over, weights=weights)
         fits = into.shape == (left.shape[0], right.shape[1]) and left.shape[1] == right.shape[0]
         assert fits, f"{left.shape} @ {right.shape} -> {into.shape}"
-        _must_be_live(into, left, right)
+        _must_be_live(into, left, right, weights)
         self.multiply_adds += product.multiply_adds
         streaming.add_product(self, into, product)
 
@@ -317,10 +318,10 @@ class Machine:
         streaming.accumulate(self, target, product)
 
     def stream_score_gradient(
-        self, tile: Tile, probabilities: SlowView, delta: Tile, *, over: PairTile, scale: float
+        self, tile: Tile, probabilities: SlowView, delta: Tile, factors: Tile | None, *, over: PairTile, scale: float
     ) -> None:
         """See :meth:`Tile.to_score_gradient`."""
-        streaming.score_gradient(self, tile, probabilities, delta, over, scale)
+        streaming.score_gradient(self, tile, probabilities, delta, factors, over, scale)
 
     # --- accounting ---------------------------------------------------------------------------------------------------
 

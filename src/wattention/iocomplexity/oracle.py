@@ -66,11 +66,27 @@ def input_shapes(form: str, direction: str, problem: Problem) -> dict[str, tuple
     return shapes
 
 
-def saved_by_forward(form: str, problem: Problem, arrays: Arrays) -> Arrays:
-    """What the forward leaves to the backward: O and L."""
-    del form
-    out = forward(problem, arrays)
-    return {"O": out["O"], "L": out["L"]}
+def saved_shapes(starts_from: str, problem: Problem, keys: int) -> dict[str, tuple[int, int]]:
+    """Names and shapes of n x n words that the forward leaves to a backward."""
+    if starts_from == "probabilities":
+        return {"P": (problem.rows, problem.key_tokens)}
+    if starts_from == "scores":
+        return {"E": (problem.rows, problem.key_tokens), "maxima": (problem.rows, -(-problem.key_tokens // keys))}
+    return {}
+
+
+def saved_by_forward(problem: Problem, arrays: Arrays, *, keys: int) -> Arrays:
+    """What a forward may leave: O, L, P, and E = exp(S - m) with the running maxima m of blocks of ``keys``.
+
+    Masked words of P and E are left unwritten (NaN).
+    """
+    s, out = scores(problem, arrays), forward(problem, arrays)
+    starts = range(0, problem.key_tokens, keys)
+    maxima = np.stack([s[:, : start + keys].max(axis=1) for start in starts], axis=1)
+    hidden = ~np.isfinite(s)
+    reference = np.where(hidden, 0.0, np.repeat(maxima, keys, axis=1)[:, : problem.key_tokens])
+    e = np.where(hidden, np.nan, np.exp(np.where(hidden, 0.0, s) - reference))
+    return {"O": out["O"], "L": out["L"], "P": np.where(hidden, np.nan, out["P"]), "E": e, "maxima": maxima}
 
 
 def outputs(form: str, direction: str, problem: Problem, arrays: Arrays) -> Arrays:

@@ -37,8 +37,8 @@ class ScoreNeeds:
     """Statistics of each row."""
     after_words: int = 0
     """Temporaries of the work on the finished tile."""
-    after_per_key: int = 0
-    """The same, for each key of the tile."""
+    after_per_row: int = 0
+    """The same, for each row of the tile."""
     key_statistics: int = 0
     """Words moved for each live row of each tile, e.g. tile maxima: they make wide tiles better."""
 
@@ -60,7 +60,7 @@ def score_peak(problem: Problem, tiles: ScoreTiles, needs: ScoreNeeds) -> int:
 def score_room(problem: Problem, r: Any, c: Any, panel: int, needs: ScoreNeeds) -> Any:
     """The same for any r rows, c keys and mode, elementwise."""
     w_in, w_acc = problem.widths.inputs, problem.widths.accumulators
-    after = needs.after_words + needs.after_per_key * c
+    after = needs.after_words + needs.after_per_row * r
     operands = w_in if panel else np.minimum(r, c) * w_in + w_in
     return r * c * w_acc + r * (needs.row_words + (needs.dim * w_in if panel else 0)) + np.maximum(operands, after)
 
@@ -72,7 +72,7 @@ def plan_scores(problem: Problem, fast_words: int, needs: ScoreNeeds) -> ScoreTi
     for panel in (0, 1):
         r, key_touches = problem.query_blocks.sizes, problem.query_blocks.table
         free = fast_words - r * (needs.row_words + (needs.dim * w_in if panel else 0))
-        after = (free - needs.after_words) // (r * w_acc + needs.after_per_key)
+        after = (free - needs.after_words - needs.after_per_row * r) // (r * w_acc)
         c = (free - w_in - (0 if panel else r * w_in)) // (r * w_acc)
         if not panel:
             c = np.maximum(c, np.minimum((free - w_in) // (r * w_acc + w_in), r))
@@ -105,7 +105,10 @@ def score_loads(problem: Problem, tiles: ScoreTiles, needs: ScoreNeeds, *, panel
 def score_tiles(
     machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, left: str, right: str, *, scale: float
 ) -> Iterator[tuple[int, PairTile, Tile]]:
-    """Form the tiles of one block of query rows; yield the key block's number, the pairs and the tile of sums."""
+    """Form the tiles of one block of query rows; yield the key block's number, the pairs and the tile of sums.
+
+    The tile is freed when the next one is asked for, unless the caller has done so before.
+    """
     live = problem.tile(block, slice(0, problem.key_tokens))
     if not live.pairs:
         return
@@ -114,10 +117,12 @@ def score_tiles(
         pair = problem.tile(block, keys)
         if not pair.pairs:
             continue
-        with machine.zeros(pair.height, pair.width, name="scores") as tile:
-            rows = machine.slow(left, pair.rows) if panel is None else panel.part(rows=locate(pair.rows, live.rows))
-            tile.add_product(rows, machine.slow(right, pair.keys).T, onto=pair, scale=scale)
-            yield number, pair, tile
+        tile = machine.zeros(pair.height, pair.width, name="scores")
+        rows = machine.slow(left, pair.rows) if panel is None else panel.part(rows=locate(pair.rows, live.rows))
+        tile.add_product(rows, machine.slow(right, pair.keys).T, onto=pair, scale=scale)
+        yield number, pair, tile
+        if machine.is_live(tile):
+            tile.free()
     if panel is not None:
         panel.free()
 
@@ -134,6 +139,8 @@ class GatherNeeds:
     """Statistics of each row of the tile."""
     after_words: int = 0
     """For each row of the tile, temporaries of the work between products."""
+    fixed_words: int = 0
+    """Statistics beside the tile that do not grow with it."""
     block_words: int = 0
     """Words moved for each feature block beside P (statistics)."""
 
@@ -155,12 +162,13 @@ def gather_room(problem: Problem, r: Any, f: Any, needs: GatherNeeds) -> Any:
     """The same for any r rows and f features, elementwise."""
     w = problem.widths
     operands = np.minimum(r * w.scratch + w.inputs, f * w.inputs + w.scratch)
-    return r * (f * w.accumulators + needs.row_words) + np.maximum(operands, r * needs.after_words)
+    resident = r * (f * w.accumulators + needs.row_words) + needs.fixed_words
+    return resident + np.maximum(operands, r * needs.after_words)
 
 
 def plan_gather(problem: Problem, blocks: Blocks, fast_words: int, needs: GatherNeeds) -> GatherTiles | None:
     """The tile that moves the fewest words, or None when nothing fits; ``blocks`` cut the rows of the result."""
-    w = problem.widths
+    w, fast_words = problem.widths, fast_words - needs.fixed_words
     features = np.unique(-(-needs.dim // np.arange(1, needs.dim + 1)))
     row = features * w.accumulators + needs.row_words
     length = np.maximum(

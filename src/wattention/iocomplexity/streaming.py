@@ -37,6 +37,8 @@ class Product:
     """The pairs of the result, if that is a pair tile."""
     over: PairTile | None
     """The pairs of the left operand, if that is a pair tile (or its transpose)."""
+    weights: Tile | None = None
+    """Factors of the terms of the sum, (depth, 1): the held column or row is scaled as it arrives."""
 
     @property
     def multiply_adds(self) -> int:
@@ -57,7 +59,11 @@ class Product:
 
     def numbers(self, machine: Machine) -> Floats:
         """The product."""
-        product = _numbers(machine, self.left, self.left_mask()) @ _numbers(machine, self.right, None)
+        left = _numbers(machine, self.left, self.left_mask())
+        if self.weights is not None:
+            assert self.weights.values is not None
+            left = left * self.weights.values.T
+        product = left @ _numbers(machine, self.right, None)
         return product if self.scale == 1.0 else self.scale * product
 
 
@@ -122,12 +128,16 @@ def _add_literally(machine: Machine, into: Tile, product: Product) -> None:
         part, part_mask = into.part(rows=rows), None if onto is None else onto[rows]
         if holds_columns or not streams:
             with _Passing(machine, left, rows, t) as column:
+                if product.weights is not None:
+                    column.scale_rows(product.weights.part(rows=t))
                 for j in _singles(right.shape[1]):
                     with _Passing(machine, right, t, j) as word:
                         mask_j = None if part_mask is None else part_mask[:, j]
                         _multiply(machine, part.part(columns=j), column, word, product.scale, mask_j)
         else:
             with _Passing(machine, right, t, ALL) as row:
+                if product.weights is not None:
+                    row.scale_rows(product.weights.part(rows=t))
                 for i in _singles(part.shape[0]):
                     with _Passing(machine, left, narrow_rows(rows, i), t) as word:
                         mask_i = None if part_mask is None else part_mask[i]
@@ -174,20 +184,32 @@ def _singles(length: int) -> list[slice]:
 
 
 def score_gradient(
-    machine: Machine, tile: Tile, probabilities: SlowView, delta: Tile, over: PairTile, scale: float
+    machine: Machine,
+    tile: Tile,
+    probabilities: SlowView,
+    delta: Tile,
+    factors: Tile | None,
+    over: PairTile,
+    scale: float,
 ) -> None:
-    """dP <- scale * P (dP - D), the words of P passing through one word of fast memory."""
+    """dP <- scale * P (dP - D), the words of P passing through one word of fast memory, times the factor of their row."""
     if machine.observer is None:
         machine.room_for(machine.width_of(probabilities.name), "a streamed probability")
         machine.count_traffic(probabilities.name, loads=over.pairs)
         if machine.numbers:
-            tile.set_score_gradient(_numbers(machine, probabilities, over.mask), delta, scale)
+            values = _numbers(machine, probabilities, over.mask)
+            if factors is not None:
+                assert factors.values is not None
+                values = values * factors.values
+            tile.set_score_gradient(values, delta, scale)
         return
     for i in _singles(tile.shape[0]):
         for j in _singles(tile.shape[1]):
             word = tile.part(i, j)
             if over.mask is None or over.mask[i, j][0, 0]:
                 with _Passing(machine, probabilities, i, j) as p:
+                    if factors is not None:
+                        p.scale_rows(factors.part(rows=i))
                     word.to_score_gradient(p, delta.part(rows=i), over=over, scale=scale)
             elif machine.numbers:
                 word.set_score_gradient(np.zeros((1, 1)), delta.part(rows=i), scale)

@@ -213,6 +213,7 @@ class Tile:
         onto: PairTile | None = None,
         over: PairTile | None = None,
         scale: float = 1.0,
+        weights: Tile | None = None,
     ) -> None:
         """Add scale * left @ right.
 
@@ -222,8 +223,9 @@ class Tile:
             onto: the pairs, when this tile is a pair tile.
             over: the pairs, when the left operand is a pair tile or its transpose.
             scale: factor.
+            weights: (k, 1) factors of the terms, if both operands are streamed.
         """
-        self.machine.add_product(self, left, right, onto=onto, over=over, scale=scale)
+        self.machine.add_product(self, left, right, onto=onto, over=over, scale=scale, weights=weights)
 
     def add_numbers(self, values: Floats) -> None:
         """Add what a product has computed; not for programs, which name operands instead."""
@@ -325,6 +327,13 @@ class Tile:
             values = np.exp(self.values - shift.values)
             self._set(values if over.mask is None else np.where(over.mask, values, 0.0))
 
+    def exp_difference(self, other: Tile) -> None:
+        """Statistics: x <- exp(x - other)."""
+        self._changed(other)
+        if self.values is not None:
+            assert other.values is not None
+            self._set(np.exp(self.values - other.values))
+
     def rebase(self, maxima: Tile, new: Tile) -> None:
         """Turn sums relative to old maxima into sums relative to new ones: x <- exp(m - m') x, m <- m'."""
         self._changed(maxima, new)
@@ -362,12 +371,21 @@ class Tile:
             )
 
     def to_score_gradient(
-        self, probabilities: Tile | SlowView, delta: Tile, *, over: PairTile, scale: float = 1.0
+        self,
+        probabilities: Tile | SlowView,
+        delta: Tile,
+        *,
+        over: PairTile,
+        factors: Tile | None = None,
+        scale: float = 1.0,
     ) -> None:
-        """dP <- dS = scale * P (dP - D of the row); probabilities that lie in slow memory pass word by word."""
+        """dP <- dS = scale * P (dP - D of the row).
+
+        Probabilities that lie in slow memory pass word by word, times a factor of their row where ``factors`` are given.
+        """
         self._changed(delta)
         if isinstance(probabilities, SlowView):
-            self.machine.stream_score_gradient(self, probabilities, delta, over=over, scale=scale)
+            self.machine.stream_score_gradient(self, probabilities, delta, factors, over=over, scale=scale)
             return
         self._changed(probabilities, delta)
         if self.values is not None:
