@@ -16,10 +16,14 @@ class AlgorithmClass(Enum):
     """What an algorithm may do; members are ordered from the widest class to the narrowest."""
 
     ANY = "any", "any algorithm"
-    WRITE_ONLY = "write-only", "standard products, recomputation and write-only accumulation (atomics) allowed"
-    RECOMPUTE = "recompute", "standard products, recomputation allowed, every accumulator that returns is read"
-    ONCE = "once", "standard products, every score (and dP) formed exactly once, inside the run"
-    STORED = "stored", "as once, and one word of every pair (S, P, dP or dS) is written to slow memory"
+    WRITE_ONLY = "write-only", "standard products, atomics and recomputation allowed"
+    """Partial sums may be added to slow memory without being read."""
+    RECOMPUTE = "recompute", "standard products, recomputation allowed"
+    """Every accumulator that returns to fast memory is read."""
+    ONCE = "once", "standard products, scores formed once"
+    """Every S_ij (and dP_ij) is formed exactly once, inside the run, with nothing n x n in slow memory before it."""
+    STORED = "stored", "standard products, scores formed once and stored"
+    """As once, and at least one word of every pair (S, P, dP or dS) is written to slow memory."""
 
     def __init__(self, label: str, meaning: str) -> None:
         self.label, self.meaning = label, meaning

@@ -4,8 +4,9 @@ The folder ``schedules/`` is the search space: each file plans its own tiles in 
 milliseconds. Beside each schedule stands the largest lower bound that covers the class of algorithms it belongs to; a
 ratio of the two means something only with that class, which is why it is never printed without.
 
-Counting. ``words`` counts everything that moves. Mappers that know tensors only leave out softmax statistics and the
-row sums D; ``statistics="apart"`` ranks by the words without them, so that like is compared with like.
+Counting. ``words`` counts everything that moves. Mappers that know tensors only keep softmax statistics and the row sums
+D beside their model; ``Widths(statistics=0)`` plans under the same rule, and ``matrix_words`` leaves the pass that makes
+D out, so that like is compared with like.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from wattention.iocomplexity.counts import Count
 from wattention.iocomplexity.problem import Problem
 from wattention.iocomplexity.schedules.base import SCHEDULES, FastMemoryTooSmallError, Schedule, Tiles
 
-Statistics = Literal["counted", "apart"]
 Form = Literal["attention", "input-side", "linear"]
 
 
@@ -96,6 +96,7 @@ class Plan:
     problem: Problem
     fast_words: int
     direction: Direction
+    form: Form
     ranked: tuple[PlannedSchedule, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -111,7 +112,13 @@ class Plan:
 
     def bound(self, algorithm_class: AlgorithmClass) -> BestBound:
         """The active bound for a class of algorithms."""
-        return best_bound(self.problem, self.fast_words, direction=self.direction, algorithm_class=algorithm_class)
+        return best_bound(
+            self.problem,
+            self.fast_words,
+            direction=self.direction,
+            algorithm_class=algorithm_class,
+            mechanism="linear" if self.form == "linear" else "softmax",
+        )
 
     def best_of(self, algorithm_class: AlgorithmClass) -> PlannedSchedule | None:
         """The best schedule that belongs to a class."""
@@ -144,7 +151,6 @@ def plan(
     *,
     direction: Direction,
     form: Form = "attention",
-    statistics: Statistics = "counted",
     schedules: Iterable[Schedule] | None = None,
 ) -> Plan:
     """Rank all schedules of one pass by the words they move.
@@ -154,7 +160,6 @@ def plan(
         fast_words: M, words of fast memory.
         direction: forward or backward pass.
         form: which inputs the schedules start from.
-        statistics: ``"apart"`` ranks by words without softmax statistics and D.
         schedules: the search space; the whole folder when None.
 
     Raises:
@@ -192,9 +197,14 @@ def plan(
         )
     if not ranked:
         raise _nothing_fits(direction, fast_words, left_out)
-    ranked.sort(key=lambda p: (p.matrix_words if statistics == "apart" else p.words, p.predicted.scratch_words, p.flop))
+    ranked.sort(key=lambda p: (p.words, p.predicted.scratch_words, p.flop))
     return Plan(
-        problem=problem, fast_words=fast_words, direction=direction, ranked=tuple(ranked), left_out=tuple(left_out)
+        problem=problem,
+        fast_words=fast_words,
+        direction=direction,
+        form=form,
+        ranked=tuple(ranked),
+        left_out=tuple(left_out),
     )
 
 

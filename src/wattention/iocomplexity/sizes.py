@@ -30,6 +30,18 @@ def parse_size(text: str, word_bytes: int) -> int:
     return total
 
 
+def parse_traffic(text: str, word_bytes: int) -> float:
+    """Words of a claimed traffic: a plain number of words (``2.1e9``), or a size as :func:`parse_size` reads it.
+
+    Raises:
+        UserError: neither.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return float(parse_size(text, word_bytes))
+
+
 def bytes_of(dtype: str) -> int:
     """Bytes of one number.
 
