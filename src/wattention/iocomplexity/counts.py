@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 class Count:
     """Traffic, room and arithmetic of one run, for one copy of the problem, in words.
 
-    Statistics (m, l, L, D, tile maxima, and the pass over O and dO that makes D) are part of ``loads`` and ``stores``, and
-    are given apart as well, since mappers that know tensors only leave them out.
+    Statistics (m, l, L, D, tile maxima, and the pass over O and dO that makes D) are part of ``loads`` and
+    ``stores``, and are given apart as well, since mappers that know tensors only leave them out.
     """
 
     loads: int

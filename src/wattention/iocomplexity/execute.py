@@ -16,6 +16,7 @@ from wattention.iocomplexity.machine import Machine, Observer
 from wattention.iocomplexity.oracle import Arrays
 from wattention.iocomplexity.problem import Problem
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
+from wattention.iocomplexity.tile import Floats
 
 ROLES = {"L": "statistics", "maxima": "statistics", "P": "scratch", "E": "scratch"}
 
@@ -100,7 +101,7 @@ def verify(
     return Verification(execution=execution, predicted=schedule.predict(problem, execution.tiles), errors=errors)
 
 
-def _relative_error(got: oracle.Floats, exact: oracle.Floats) -> float:
+def _relative_error(got: Floats, exact: Floats) -> float:
     finite = np.isfinite(exact)
     if not np.array_equal(np.where(finite, 0.0, exact), np.where(finite, 0.0, got)):
         return float("inf")

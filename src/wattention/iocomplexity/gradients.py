@@ -1,4 +1,4 @@
-"""Parts that backward schedules compose: the pass that makes D, the pass over resident keys, gather products of gradients.
+"""Parts that backward schedules compose: the pass that makes D, the pass over resident keys, gather products.
 
 Given dO, O and L:  D = row sums of dO o O,  P = exp(s Q K^T - L),  dP = dO V^T,  dS = s P o (dP - D),
     dV = P^T dO,  dK = dS^T Q,  dQ = dS K.
@@ -27,7 +27,7 @@ from wattention.iocomplexity.products import (
 )
 from wattention.iocomplexity.tile import Tile
 
-# --- D ------------------------------------------------------------------------------------------------------------------
+# --- D ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def make_delta(machine: Machine, problem: Problem, tiles: DeltaTiles) -> None:
                 machine.store(delta, "D", rows)
 
 
-# --- the pass over resident keys ----------------------------------------------------------------------------------------
+# --- the pass over resident keys --------------------------------------------------------------------------------------
 
 QueryGradient = Literal["none", "read-write", "remote", "store dS"]
 
@@ -145,25 +145,33 @@ def key_pass(
 ) -> None:
     """dK and dV of the keys of a panel (all keys when None), and what is asked for dQ."""
     panel = slice(0, problem.key_tokens) if panel is None else panel
+    work = _QueryWork(kind=query_gradient, started=started, panel_start=panel.start)
     for block in problem.key_blocks.cut(tiles.keys, panel):
         live = problem.tile(slice(0, problem.rows), block)
         seen = np.zeros(block.stop - block.start, np.bool_)
         if live.pairs:
             seen[locate(live.keys, block)] = True
-            _key_block(machine, problem, tiles, live, block, query_gradient, started, panel.start)
+            _key_block(machine, problem, tiles, block, work)
         fill_rows(machine, np.flatnonzero(~seen) + block.start, dK=0.0, dV=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QueryWork:
+    """What the pass does for dQ, the rows of dQ that have been written, and the first key of dS."""
+
+    kind: QueryGradient
+    started: Started | None
+    panel_start: int
 
 
 def _key_block(
     machine: Machine,
     problem: Problem,
     tiles: KeyPassTiles,
-    live: PairTile,
     block: slice,
-    query_gradient: QueryGradient,
-    started: Started | None,
-    panel_start: int,
+    work: _QueryWork,
 ) -> None:
+    live = problem.tile(slice(0, problem.rows), block)
     with (
         machine.load("K", live.keys) as k,
         machine.load("V", live.keys) as v,
@@ -175,7 +183,7 @@ def _key_block(
             if pair.pairs:
                 own = locate(pair.keys, live.keys)
                 resident = (k.part(rows=own), v.part(rows=own), d_k.part(rows=own), d_v.part(rows=own))
-                _visit_keys(machine, problem, pair, resident, query_gradient, started, panel_start)
+                _visit_keys(machine, problem, pair, resident, work)
         machine.store(d_k, "dK", live.keys)
         machine.store(d_v, "dV", live.keys)
 
@@ -185,9 +193,7 @@ def _visit_keys(
     problem: Problem,
     pair: PairTile,
     resident: tuple[Tile, Tile, Tile, Tile],
-    query_gradient: QueryGradient,
-    started: Started | None,
-    panel_start: int,
+    work: _QueryWork,
 ) -> None:
     """Some rows of Q and dO meet the resident keys."""
     k, v, d_k, d_v = resident
@@ -205,15 +211,15 @@ def _visit_keys(
             with machine.load("D", pair.rows) as delta:
                 d_s.to_score_gradient(p, delta, over=pair, scale=problem.score_scale)
         d_k.add_product(d_s.T, q, over=pair)
-        if query_gradient == "store dS":
-            machine.store(d_s, "dS", pair.rows, shifted(pair.keys, panel_start), where=pair.mask)
-        elif query_gradient != "none":
-            assert started is not None
-            fresh, remote = started.fresh(pair.rows), query_gradient == "remote"
+        if work.kind == "store dS":
+            machine.store(d_s, "dS", pair.rows, shifted(pair.keys, work.panel_start), where=pair.mask)
+        elif work.kind != "none":
+            assert work.started is not None
+            fresh, remote = work.started.fresh(pair.rows), work.kind == "remote"
             machine.accumulate("dQ", pair.rows, slice(None), d_s, k, fresh=fresh, remote=remote, over=pair)
 
 
-# --- gather products of gradients ---------------------------------------------------------------------------------------
+# --- gather products of gradients -------------------------------------------------------------------------------------
 
 
 def gather_part(

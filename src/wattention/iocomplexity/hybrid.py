@@ -1,9 +1,11 @@
 """The hybrid backward: one pass over resident keys that also stores dS, then dQ = dS K as one gather product.
 
-    c (2 d_k + 2 d_v + 2) + d_k + d_v + 1 <= M,      words = D + (n_k + query touches(c)) (d_k + d_v) + 2 query touches(c) + E
-        + h E + d_k key touches(r) + n_q d_k + n_k (d_k + d_v),      about 8 n^2 d^2 / M + 1 + min over h of (h + d^2 / (h M))
-S and dP are formed once, the order of sums is fixed, no word of a sum is read back. dS takes E words of scratch; with panels of g
-keys, g n of them, and dQ is then read and written once more for every further panel.
+    c (2 d_k + 2 d_v + 2) + d_k + d_v + 1 <= M,      words = D + (n_k + query touches(c)) (d_k + d_v) + 2 query
+    touches(c) + E
+        + h E + d_k key touches(r) + n_q d_k + n_k (d_k + d_v),      about 8 n^2 d^2 / M + 1 + min over h of (h + d^2
+        / (h M))
+S and dP are formed once, the order of sums is fixed, no word of a sum is read back. dS takes E words of scratch;
+with panels of g keys, g n of them, and dQ is then read and written once more for every further panel.
 Source: this project.
 """
 

@@ -33,7 +33,7 @@ class Started:
 
 
 def fill_rows(machine: Machine, rows: Ints, **values: float) -> None:
-    """Store a constant into whole rows that no pair reaches: their outputs are known, but must be written all the same."""
+    """Store a constant into whole rows that no pair reaches: their outputs are known, but must be written."""
     if len(rows):
         for name, value in values.items():
             machine.fill(name, rows, value)

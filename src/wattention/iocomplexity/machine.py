@@ -1,18 +1,20 @@
 """A two-level memory machine: M words of fast memory, unlimited slow memory, every word that crosses is counted.
 
-The machine has no cache policy: a program loads tiles, computes on tiles, stores tiles, and pays one word per word moved
-(Hong and Kung 1981). Honest counts come from four rules:
+The machine has no cache policy: a program loads tiles, computes on tiles, stores tiles, and pays one word per word
+moved (Hong and Kung 1981). Honest counts come from four rules:
 
 * slow memory is private and starts as NaN; reading a word that was never written is an error;
-* numbers leave slow memory only as a :class:`~wattention.iocomplexity.tile.Tile`, whose words are charged until it is freed;
+* numbers leave slow memory only as a :class:`~wattention.iocomplexity.tile.Tile`, whose words are charged until it
+is freed;
 * all arithmetic happens in place in tiles; a temporary is a tile too;
 * a word may be several words wide (:class:`~wattention.iocomplexity.problem.Widths`), in fast memory as in traffic.
 
 ``Machine(..., numbers=False)`` counts the same program without computing (null mode).
 
-Operands named by :meth:`Machine.slow` are streamed: they pass through a buffer of one word (one operand streamed) or of one
-column and one row (both streamed), which is a loop of loads, products and frees, done at once. With an observer attached
-(address traces, lowering to a graph) the loop is executed literally, word by word.
+Operands named by :meth:`Machine.slow` are streamed: they pass through a buffer of one word (one operand streamed) or
+of one
+column and one row (both streamed), which is a loop of loads, products and frees, done at once. With an observer
+attached (address traces, lowering to a graph) the loop is executed literally, word by word.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class Observer(Protocol):
         """Words leave fast memory without a store."""
 
     def product(self, into: NDArray[Any], left: NDArray[Any], right: NDArray[Any], mask: Bools | None) -> None:
-        """into[i, j] += left[i, t] right[t, j], in fast memory; ``mask`` tells the pairs when ``into`` is a pair tile."""
+        """into[i, j] += left[i, t] right[t, j], in fast memory; ``mask`` tells the pairs if ``into`` is a pair tile."""
 
     def changed(self, tags: NDArray[Any], *operands: NDArray[Any]) -> None:
         """A tile is overwritten in place with a function of itself and of the operands."""
@@ -200,7 +202,7 @@ class Machine:
         where: Bools | None = None,
         add: bool = False,
     ) -> None:
-        """Write a tile, or the words of it that ``where`` selects, to slow memory; ``add`` lets slow memory do the sum."""
+        """Write a tile, or the words ``where`` selects, to slow memory; with ``add``, slow memory does the sum."""
         tile.must_be_live()
         array = self._slow[name]
         rows, columns = resolve(rows, array.shape[0]), resolve(columns, array.shape[1])
@@ -291,8 +293,8 @@ class Machine:
     ) -> None:
         """Replace a part of slow memory by decay * old + scale * left @ right, one word of the sum at a time.
 
-        A column of a streamed ``right`` is loaded, serves all rows, and is freed; a word of the sum is loaded (unless its
-        row is ``fresh``), updated and stored.
+        A column of a streamed ``right`` is loaded, serves all rows, and is freed; a word of the sum is loaded
+        (unless its row is ``fresh``), updated and stored.
 
         Args:
             name: array of slow memory that holds the sum.
@@ -318,10 +320,10 @@ class Machine:
         streaming.accumulate(self, target, product)
 
     def stream_score_gradient(
-        self, tile: Tile, probabilities: SlowView, delta: Tile, factors: Tile | None, *, over: PairTile, scale: float
+        self, tile: Tile, probabilities: SlowView, delta: Tile, *, factors: Tile | None, over: PairTile, scale: float
     ) -> None:
         """See :meth:`Tile.to_score_gradient`."""
-        streaming.score_gradient(self, tile, probabilities, delta, factors, over, scale)
+        streaming.score_gradient(self, tile, probabilities, delta, factors=factors, over=over, scale=scale)
 
     # --- accounting ---------------------------------------------------------------------------------------------------
 
@@ -347,6 +349,11 @@ class Machine:
             scratch_words=self.scratch_peak,
         )
 
+    @property
+    def free_words(self) -> int:
+        """Words of fast memory that are free."""
+        return self.fast_words - self.used
+
     def live(self) -> str:
         """What occupies fast memory, for messages."""
         return ", ".join(f"{t.name} {t.shape[0]}x{t.shape[1]}" for t in self._live.values()) or "nothing"
@@ -356,7 +363,7 @@ class Machine:
         if self.used + words > self.fast_words:
             raise FastMemoryFullError(
                 f"fast memory is full: no room for {what}",
-                got=f"{words} words needed, {self.fast_words - self.used} free of {self.fast_words}; live: {self.live()}",
+                got=f"{words} words needed, {self.free_words} free of {self.fast_words}; live: {self.live()}",
                 wanted="tiles that fit together",
                 do="plan smaller tiles, or give the machine more fast memory",
             )
@@ -406,7 +413,7 @@ class Machine:
     def read(
         self, name: str, rows: Selection, columns: Selection, where: Bools | None = None, otherwise: float = 0.0
     ) -> Floats:
-        """A copy of a part of slow memory, all of it written before; words that ``where`` leaves out are ``otherwise``."""
+        """A copy of a part of slow memory, all of it written before; ``otherwise`` where ``where`` is False."""
         values = self._slow[name].values
         assert values is not None
         part = pick(values, rows, columns)

@@ -1,14 +1,15 @@
 """Attention masks, as far as data movement cares: who sees whom, and how many words a blocked sweep must touch.
 
-A schedule cuts queries into blocks of r rows and keys into blocks of c keys. With tiles trimmed to the rows and keys that
-take part, every word count of this package needs three things of a mask only:
+A schedule cuts queries into blocks of r rows and keys into blocks of c keys. With tiles trimmed to the rows and keys
+that take part, every word count of this package needs three things of a mask only:
 
 * E, the number of unmasked pairs;
-* key touches(r) = sum over query blocks of the number of distinct keys the block sees (r -> how often keys are streamed);
+* key touches(r) = sum over query blocks of the number of distinct keys the block sees (r -> how often keys are
+streamed);
 * query touches(c) = the same with the roles exchanged.
 
-Dense, causal and window masks are bands and answer in closed form; all others are bit matrices of cells (a cell may be a
-single pair or a whole block), whose unions are taken 8 pairs at a time.
+Dense, causal and window masks are bands and answer in closed form; all others are bit matrices of cells (a cell may
+be a single pair or a whole block), whose unions are taken 8 pairs at a time.
 """
 
 from __future__ import annotations
@@ -161,10 +162,10 @@ class CellMask(Mask):
     def tile(self, queries: slice, keys: slice) -> Bools:
         """The mask of one tile."""
         if self.cell == 1:
-            return self.cells[queries, keys]
+            return np.asarray(self.cells[queries, keys])
         i = np.arange(queries.start, queries.stop) // self.cell
         j = np.arange(keys.start, keys.stop) // self.cell
-        return self.cells[np.ix_(i, j)]
+        return np.asarray(self.cells[np.ix_(i, j)])
 
     def pairs_in(self, queries: slice, keys: slice) -> int:
         """Unmasked pairs of one tile."""
@@ -178,7 +179,7 @@ class CellMask(Mask):
 
     def keys_of_rows_with_choice(self) -> int:
         """Distinct keys seen by the queries that see at least two keys."""
-        chosen = self.cells[self.query_degrees[:: self.cell] >= 2].any(axis=0, keepdims=True)
+        chosen = np.asarray(self.cells[self.query_degrees[:: self.cell] >= 2].any(axis=0, keepdims=True))
         return int(_BitRows(chosen, self.cell, self.keys).union_sizes(np.array([0]), np.array([1]))[0])
 
 

@@ -1,8 +1,8 @@
 """One attention problem, as data movement sees it: how many tokens, how wide, which pairs, how wide a word.
 
 Symbols of the bounds: n_q = ``rows``, n_k = ``key_tokens``, d_k, d_v; q1 / q2 = query rows that see at least one / two
-keys; k1 / k2 = keys seen by any row / by a row of q2; E = ``choice_pairs``, the unmasked pairs in rows of q2 (a row with one
-key has P = 1 and dS = 0, so its query is never needed).
+keys; k1 / k2 = keys seen by any row / by a row of q2; E = ``choice_pairs``, the unmasked pairs in rows of q2 (a row
+with one key has P = 1 and dS = 0, so its query is never needed).
 
 Grouped-query attention is one problem per key/value head with g = heads / kv_heads times as many query rows; multi-head
 attention and the batch are ``copies`` of it, whose words add.
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.masks import Bools, Ints, Mask, RepeatedQueries, dense, parse_mask
+from wattention.iocomplexity.masks import Bools, Ints, Mask, RepeatedQueries, parse_mask
 
 Side = Literal["queries", "keys"]
 
@@ -33,7 +33,7 @@ class Widths:
     accumulators: int = 1
     scratch: int = 1
     statistics: int | None = None
-    """Words of m, l, L, D and tile maxima; None is the width of accumulators, 0 keeps them beside fast memory, for free."""
+    """Words of m, l, L, D and tile maxima; None: the width of accumulators, 0: they live elsewhere, for free."""
 
     @property
     def statistic(self) -> int:
@@ -70,7 +70,8 @@ class Problem:
         scale: factor of the scores; d_k ** -0.5 when None.
 
     Raises:
-        UserError: a size below 1, heads that do not divide, a mask of another shape, values wider than the keys they lie in.
+        UserError: a size below 1, heads that do not divide, a mask of another shape, values wider than the keys they
+        lie in.
     """
 
     query_tokens: int
@@ -259,8 +260,9 @@ class Blocks:
         if panel is not None and panel < self.length and panel % size:
             key = (size, panel)
             if key not in self._known:
-                edges = np.array([b.start for p in self.cut(panel) for b in self.cut(size, p)] + [self.length])
-                self._known[key] = int(self._seen(edges[:-1], edges[1:]).sum())
+                start = (np.arange(0, self.length, panel)[:, None] + np.arange(0, panel, size)[None, :]).ravel()
+                start = start[start < self.length]
+                self._known[key] = int(self._seen(start, np.append(start[1:], self.length)).sum())
             return self._known[key]
         if self._dense_other is not None:
             return -(-self.length // size) * self._dense_other

@@ -1,7 +1,8 @@
-"""The matrix products inside attention, as blocks that schedules compose: what is resident, what streams, what it costs.
+"""The matrix products inside attention, as blocks that schedules compose: what stays, what streams, what it costs.
 
 Score product  S = A B^T on the unmasked pairs, A (n_q, d), B (n_k, d), one tile of r x c pairs at a time:
-    mode C (tile stationary)   the tile is resident, columns of A and B stream         d (query touches(c) + key touches(r))
+    mode C (tile stationary)   the tile is resident, columns of A and B stream         d (query touches(c) + key
+    touches(r))
     mode A (panel stationary)  r rows of A are resident, words of B stream             d (q1 + key touches(r))
     A is better iff d < 2 sqrt(M), roughly. Mode B is mode A of the transposed problem.
 Gather product  C = P B or C = P^T B, a tile of r x f sums is resident, columns of P and rows of B stream:
@@ -21,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.masks import Ints
 from wattention.iocomplexity.problem import Blocks, PairTile, Problem
 from wattention.iocomplexity.tile import Selection, Tile
 
-# --- score products -----------------------------------------------------------------------------------------------------
+# --- score products ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def score_loads(problem: Problem, tiles: ScoreTiles, needs: ScoreNeeds, *, panel
 
 
 def score_tiles(
-    machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, left: str, right: str, *, scale: float
+    machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, *, left: str, right: str, scale: float
 ) -> Iterator[tuple[int, PairTile, Tile]]:
     """Form the tiles of one block of query rows; yield the key block's number, the pairs and the tile of sums.
 
@@ -127,7 +127,7 @@ def score_tiles(
         panel.free()
 
 
-# --- gather products ----------------------------------------------------------------------------------------------------
+# --- gather products --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ def feature_blocks(dim: int, width: int) -> list[slice]:
     return [slice(start, min(start + width, dim)) for start in range(0, dim, width)]
 
 
-# --- places -------------------------------------------------------------------------------------------------------------
+# --- places -----------------------------------------------------------------------------------------------------------
 
 
 def locate(rows: Selection, among: Selection) -> Selection:

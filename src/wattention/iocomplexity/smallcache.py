@@ -1,9 +1,9 @@
 """The small-cache forward as two phases over a panel of query rows; schedules choose the cuts and the panel.
 
-Phase 1, score product with m and l resident: E = exp(S - m) with the running maximum m, stored with m for every row of every
-tile ("maxima"); at the end of a row block L = m + log l is stored.
-Phase 2, gather product: O = sum over key blocks of E V, relative to the running maximum of the block (a maximum that rises
-rescales the sums), at the end times exp(m - L).
+Phase 1, score product with m and l resident: E = exp(S - m) with the running maximum m, stored with m for every row
+of every tile ("maxima"); at the end of a row block L = m + log l is stored.
+Phase 2, gather product: O = sum over key blocks of E V, relative to the running maximum of the block (a maximum that
+rises rescales the sums), at the end times exp(m - L).
 
     words = d_k (touches of phase 1) + E (1 + h) + d_v (key touches(r2) + n) + n + statistics,  h = ceil(d_v / f)
     statistics: (1 + h) query touches(c) maxima and (1 + h) n of L
@@ -137,10 +137,10 @@ def count(problem: Problem, cuts: Cuts) -> Count:
 def _scratch_words(problem: Problem, cuts: Cuts) -> int:
     w = problem.widths
     blocks = -(-problem.key_tokens // cuts.scores.keys)
-    return max(
-        w.scratch * int(problem.row_lengths[p].sum()) + w.statistic * blocks * (p.stop - p.start)
-        for p in problem.query_blocks.cut(cuts.panel_rows)
-    )
+    panels = problem.query_blocks.cut(cuts.panel_rows)
+    pairs = (w.scratch * int(problem.row_lengths[panel].sum()) for panel in panels)
+    heights = (int(panel.stop - panel.start) for panel in panels)
+    return max(p + w.statistic * blocks * height for p, height in zip(pairs, heights, strict=True))
 
 
 def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
@@ -157,7 +157,7 @@ def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
             _scores_of_block(machine, problem, cuts, block, panel.start)
         for block in problem.query_blocks.cut(cuts.gather.length, panel):
             for features in feature_blocks(problem.value_dim, cuts.gather.width):
-                _output_of_block(machine, problem, cuts, block, features, panel.start)
+                _output_of_block(machine, problem, cuts, block, features=features, start=panel.start)
         machine.discard("E")
         machine.discard("maxima")
 
@@ -165,19 +165,21 @@ def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
 def _scores_of_block(machine: Machine, problem: Problem, cuts: Cuts, block: slice, start: int) -> None:
     """Phase 1 of one block of rows."""
     height = block.stop - block.start
-    with machine.maxima(height) as m, machine.statistics(height) as l:
-        tiles = score_tiles(machine, problem, cuts.scores, block, "Q", "K", scale=problem.score_scale)
+    with machine.maxima(height) as m, machine.statistics(height) as sums:
+        tiles = score_tiles(machine, problem, cuts.scores, block, left="Q", right="K", scale=problem.score_scale)
         for number, pair, tile in tiles:
             own = locate(pair.rows, block)
             own_maxima, rows = m.part(rows=own), shifted(pair.rows, start)
-            tile.online_softmax(own_maxima, l.part(rows=own), over=pair)
+            tile.online_softmax(own_maxima, sums.part(rows=own), over=pair)
             machine.store(tile, "E", rows, pair.keys, where=pair.mask)
             machine.store(own_maxima, "maxima", rows, slice(number, number + 1))
-        l.to_log_normaliser(m)
-        machine.store(l, "L", block)
+        sums.to_log_normaliser(m)
+        machine.store(sums, "L", block)
 
 
-def _output_of_block(machine: Machine, problem: Problem, cuts: Cuts, block: slice, features: slice, start: int) -> None:
+def _output_of_block(
+    machine: Machine, problem: Problem, cuts: Cuts, block: slice, *, features: slice, start: int
+) -> None:
     """Phase 2 of one tile of the output."""
     height = block.stop - block.start
     value_name = value_source(problem)

@@ -5,9 +5,11 @@
     3  dS = s P (dO V^T - D)    score product, D resident, P passes word by word and is overwritten by dS
     4  dQ = dS K                gather product by query
     5  dK = dS^T Q              gather product by key
-    words about n^2 (2 T + 3 + 3 min over h of (h + d^2 / (h M))), T = min(d^2 / M, 2 d / sqrt(M)): 10 d / sqrt(M) + 3 when d is large
+    words about n^2 (2 T + 3 + 3 min over h of (h + d^2 / (h M))), T = min(d^2 / M, 2 d / sqrt(M)): 10 d / sqrt(M) +
+    3 when d is large
 
-Five n x n x d products: no more arithmetic than FlashAttention. P and dS share E words of scratch; with panels of rho rows, rho n
+Five n x n x d products: no more arithmetic than FlashAttention. P and dS share E words of scratch; with panels of
+rho rows, rho n
 words, and dK and dV are then read and written once more for every further panel.
 Source: regime of Li et al. 2024 (arXiv 2410.09397, theorem 4.3); phases, tiles and constants of this project.
 """
@@ -172,18 +174,18 @@ def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
         machine.reserve("P", (panel.stop - panel.start, problem.key_tokens), role="scratch", scratch=pairs)
         for block in problem.query_blocks.cut(cuts.p.rows, panel):
             _probabilities_of_block(machine, problem, cuts.p, block, panel.start)
-        gather_panel(machine, problem, cuts.dv, "dV", "dO", panel, started["dV"])
+        gather_panel(machine, problem, cuts.dv, into="dV", other="dO", panel=panel, started=started["dV"])
         for block in problem.query_blocks.cut(cuts.dp.rows, panel):
             _score_gradients_of_block(machine, problem, cuts.dp, block, panel.start)
-        gather_panel(machine, problem, cuts.dq, "dQ", "K", panel, started["dQ"])
-        gather_panel(machine, problem, cuts.dk, "dK", "Q", panel, started["dK"])
+        gather_panel(machine, problem, cuts.dq, into="dQ", other="K", panel=panel, started=started["dQ"])
+        gather_panel(machine, problem, cuts.dk, into="dK", other="Q", panel=panel, started=started["dK"])
         machine.discard("P")
     for name, written in started.items():
         fill_rows(machine, written.rest(), **{name: 0.0})
 
 
 def gather_panel(
-    machine: Machine, problem: Problem, tiles: GatherTiles, into: str, other: str, panel: slice, started: Started
+    machine: Machine, problem: Problem, tiles: GatherTiles, *, into: str, other: str, panel: slice, started: Started
 ) -> None:
     """One gather product over the pair words of a panel."""
     keys = slice(0, problem.key_tokens)
@@ -206,7 +208,9 @@ def _probabilities_of_block(machine: Machine, problem: Problem, tiles: ScoreTile
     live = problem.tile(block, slice(0, problem.key_tokens))
     if live.pairs:
         with machine.load("L", live.rows) as log_normaliser:
-            for _, pair, p in score_tiles(machine, problem, tiles, block, "Q", "K", scale=problem.score_scale):
+            for _, pair, p in score_tiles(
+                machine, problem, tiles, block, left="Q", right="K", scale=problem.score_scale
+            ):
                 p.exp_minus(log_normaliser.part(rows=locate(pair.rows, live.rows)), over=pair)
                 machine.store(p, "P", shifted(pair.rows, start), pair.keys, where=pair.mask)
 
@@ -216,7 +220,7 @@ def _score_gradients_of_block(machine: Machine, problem: Problem, tiles: ScoreTi
     live = problem.tile(block, slice(0, problem.key_tokens))
     if live.pairs:
         with machine.load("D", live.rows) as delta:
-            for _, pair, d_s in score_tiles(machine, problem, tiles, block, "dO", "V", scale=1.0):
+            for _, pair, d_s in score_tiles(machine, problem, tiles, block, left="dO", right="V", scale=1.0):
                 rows = shifted(pair.rows, start)
                 own = delta.part(rows=locate(pair.rows, live.rows))
                 words = machine.slow("P", rows, pair.keys)

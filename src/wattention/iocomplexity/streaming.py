@@ -1,10 +1,11 @@
 """Products whose operands pass through fast memory once: fast for counting and numbers, literal for an observer.
 
-The literal forms are the definition. The fast forms do the same loads, stores and multiply-adds and need the same room, in
-one call instead of a loop over words.
+The literal forms are the definition. The fast forms do the same loads, stores and multiply-adds and need the same
+room, in one call instead of a loop over words.
 
 * one operand streams: word by word, through a buffer of one word;
-* both stream: for each term of the sum a column of the left (or a row of the right operand, if that is shorter) is loaded,
+* both stream: for each term of the sum a column of the left (or a row of the right operand, if that is shorter) is
+loaded,
   and the other operand passes word by word.
 """
 
@@ -119,7 +120,7 @@ def _add_literally(machine: Machine, into: Tile, product: Product) -> None:
     onto = None if product.onto is None else product.onto.mask
     streams = isinstance(left, SlowView) or isinstance(right, SlowView)
     if not streams and mask is None:
-        _multiply(machine, into, left, right, product.scale, onto)
+        _multiply(machine, into, left, right, scale=product.scale, mask=onto)
         return
     holds_columns = isinstance(right, SlowView) and (isinstance(left, Tile) or _holds_columns(machine, left, right))
     for step in range(left.shape[1]):
@@ -133,7 +134,7 @@ def _add_literally(machine: Machine, into: Tile, product: Product) -> None:
                 for j in _singles(right.shape[1]):
                     with _Passing(machine, right, t, j) as word:
                         mask_j = None if part_mask is None else part_mask[:, j]
-                        _multiply(machine, part.part(columns=j), column, word, product.scale, mask_j)
+                        _multiply(machine, part.part(columns=j), column, word, scale=product.scale, mask=mask_j)
         else:
             with _Passing(machine, right, t, ALL) as row:
                 if product.weights is not None:
@@ -141,7 +142,7 @@ def _add_literally(machine: Machine, into: Tile, product: Product) -> None:
                 for i in _singles(part.shape[0]):
                     with _Passing(machine, left, narrow_rows(rows, i), t) as word:
                         mask_i = None if part_mask is None else part_mask[i]
-                        _multiply(machine, part.part(rows=i), word, row, product.scale, mask_i)
+                        _multiply(machine, part.part(rows=i), word, row, scale=product.scale, mask=mask_i)
 
 
 def narrow_rows(rows: Selection, single: slice) -> Selection:
@@ -149,7 +150,7 @@ def narrow_rows(rows: Selection, single: slice) -> Selection:
     return single if isinstance(rows, slice) else rows[single]
 
 
-def _multiply(machine: Machine, into: Tile, left: Operand, right: Operand, scale: float, mask: Bools | None) -> None:
+def _multiply(machine: Machine, into: Tile, left: Operand, right: Operand, *, scale: float, mask: Bools | None) -> None:
     assert isinstance(left, Tile)
     assert isinstance(right, Tile)
     assert machine.observer is not None
@@ -188,11 +189,12 @@ def score_gradient(
     tile: Tile,
     probabilities: SlowView,
     delta: Tile,
+    *,
     factors: Tile | None,
     over: PairTile,
     scale: float,
 ) -> None:
-    """dP <- scale * P (dP - D), the words of P passing through one word of fast memory, times the factor of their row."""
+    """dP <- scale * P (dP - D), the words of P passing one by one, times the factor of their row."""
     if machine.observer is None:
         machine.room_for(machine.width_of(probabilities.name), "a streamed probability")
         machine.count_traffic(probabilities.name, loads=over.pairs)
@@ -273,5 +275,7 @@ def _accumulate_literally(machine: Machine, target: SlowSum, product: Product) -
                     if target.decay is not None and not starts:
                         word.scale_rows(target.decay.part(rows=i))
                     terms = ALL if mask is None else np.flatnonzero(mask[i.start])
-                    _multiply(machine, word, left.part(i, terms), column.part(rows=terms), product.scale, None)
+                    _multiply(
+                        machine, word, left.part(i, terms), column.part(rows=terms), scale=product.scale, mask=None
+                    )
                     machine.store(word, target.name, *place, add=target.remote and not starts)

@@ -1,7 +1,7 @@
 """A tile of fast memory, and the only arithmetic there is: in place, on tiles, counted by the machine.
 
-Rows of a pair tile are queries and columns are keys. Views (:meth:`Tile.part`, :attr:`Tile.T`) cost nothing and stay valid
-as long as the tile. ``over`` names the pairs of a masked tile: only those are computed, and counted.
+Rows of a pair tile are queries and columns are keys. Views (:meth:`Tile.part`, :attr:`Tile.T`) cost nothing and stay
+valid as long as the tile. ``over`` names the pairs of a masked tile: only those are computed, and counted.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ def put(values: NDArray[Any], rows: Selection, columns: Selection, new: NDArray[
 def narrow(outer: Selection, inner: Selection) -> Selection:
     """A selection within a selection."""
     if not isinstance(outer, slice):
-        return outer[inner]
+        return np.asarray(outer[inner])
     if not isinstance(inner, slice):
-        return inner + outer.start
-    inner = resolve(inner, outer.stop - outer.start)
-    return slice(outer.start + inner.start, outer.start + inner.stop)
+        return np.asarray(inner + outer.start)
+    start, length = outer.start, outer.stop - outer.start
+    first = 0 if inner.start is None else inner.start
+    last = length if inner.stop is None else inner.stop
+    return slice(start + first, start + last)
 
 
 class SlowView:
@@ -253,8 +255,8 @@ class Tile:
     def online_softmax(self, maxima: Tile, sums: Tile, *rescale: Tile, over: PairTile) -> None:
         """Turn scores into exp(S - m) with the running maximum m, and bring m, l and older sums up to date.
 
-        Row by row: m' = max(m, max S), a = exp(m - m'), S <- exp(S - m'), l <- a l + sum S, sums <- a sums; the factor a is
-        one word. Source: Milakov and Gimelshein 2018, algorithm 3; FlashAttention-2, algorithm 1.
+        Row by row: m' = max(m, max S), a = exp(m - m'), S <- exp(S - m'), l <- a l + sum S, sums <- a sums; the
+        factor a is one word. Source: Milakov and Gimelshein 2018, algorithm 3; FlashAttention-2, algorithm 1.
         """
         self._changed()
         self._overwrites(maxima, sums, *rescale)
@@ -298,7 +300,9 @@ class Tile:
         self._set(scores / total)
 
     def log_softmax(self, log_normaliser: Tile, decay: Tile, *, over: PairTile) -> None:
-        """The same with one statistic, L = m + log l: L' = log(exp L + sum exp S), decay = exp(L - L'), S <- exp(S - L').
+        """The same with one statistic, L = m + log l: L' = log(exp L + sum exp S), S <- exp(S - L').
+
+        The factor that older outputs shrink by is decay = exp(L - L').
 
         Computed relative to the largest of L and S, so that nothing overflows; one exponential a pair.
         """
@@ -381,11 +385,12 @@ class Tile:
     ) -> None:
         """dP <- dS = scale * P (dP - D of the row).
 
-        Probabilities that lie in slow memory pass word by word, times a factor of their row where ``factors`` are given.
+        Probabilities that lie in slow memory pass word by word, times a factor of their row where ``factors`` are
+        given.
         """
         self._changed(delta)
         if isinstance(probabilities, SlowView):
-            self.machine.stream_score_gradient(self, probabilities, delta, factors, over=over, scale=scale)
+            self.machine.stream_score_gradient(self, probabilities, delta, factors=factors, over=over, scale=scale)
             return
         self._changed(probabilities, delta)
         if self.values is not None:

@@ -2,8 +2,8 @@
 
     dV = P^T dO               gather product by key
     dP = dO V^T               score product, stores E words
-    dS = s P (dP - D)         one row at a time, D on the way: loads P and dP, stores dS; loads both twice if a row of each does not fit
-    dQ = dS K, dK = dS^T Q    gather products
+    dS = s P (dP - D)         one row at a time, D on the way: loads P and dP, stores dS; loads both twice if a row
+    of each does not fit dQ = dS K, dK = dS^T Q    gather products
 It starts from E words of P that the forward left in slow memory, and needs E words of scratch beside them.
 Source: Dao et al. 2022, FlashAttention, algorithm 3.
 """
@@ -102,7 +102,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     machine.reserve("dK", (problem.key_tokens, problem.key_dim))
     machine.reserve("dV", (problem.key_tokens, problem.value_dim))
     for block in problem.query_blocks.cut(dp.rows):
-        for _, pair, tile in score_tiles(machine, problem, dp, block, "dO", "V", scale=1.0):
+        for _, pair, tile in score_tiles(machine, problem, dp, block, left="dO", right="V", scale=1.0):
             machine.store(tile, "dS", pair.rows, pair.keys, where=pair.mask)
     for row in range(problem.rows):
         _softmax_backward_row(machine, problem, slice(row, row + 1), tiles["softmax_keys"])

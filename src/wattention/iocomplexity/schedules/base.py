@@ -1,6 +1,7 @@
 """What a schedule is: one way to compute attention on the memory machine, with its tiles and its exact cost.
 
-Each file of this folder holds one algorithm and exports ``SCHEDULE``. The algorithm is written once, in ``run``; the machine
+Each file of this folder holds one algorithm and exports ``SCHEDULE``. The algorithm is written once, in ``run``; the
+machine
 turns it into a result, a count, an address trace or a graph. ``plan`` chooses tiles for M words, ``predict`` gives the
 count of those tiles without running: equal to the machine's count, word for word, for every mask.
 """

@@ -1,7 +1,9 @@
-"""FlashAttention-1: blocks of keys and values outside, blocks of queries inside, O, m and l read and written every time.
+"""FlashAttention-1: blocks of keys outside, blocks of queries inside, O, m and l are read and written every time.
 
-Words of a step, B_c = c keys and B_r = r = min(c, d) queries as published: K, V, Q, O, the scores, m, l and a decay factor:
-    c (d_k + d_v) + r (d_k + d_v + 3) + r c <= M,   words = (d_k + 2 d_v + 4) query touches(c) + ..., 12 n^2 d^2 / M at c = r
+Words of a step, B_c = c keys and B_r = r = min(c, d) queries as published: K, V, Q, O, the scores, m, l and a decay
+factor:
+    c (d_k + d_v) + r (d_k + d_v + 3) + r c <= M,   words = (d_k + 2 d_v + 4) query touches(c) + ..., 12 n^2 d^2 / M
+    at c = r
 Outputs are O, m and l, as in the paper; O is normalised all the time.
 Source: Dao et al. 2022, FlashAttention, algorithm 1.
 """
@@ -22,7 +24,7 @@ from wattention.iocomplexity.tile import Tile
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """The largest useful block of keys, with the published ratio of queries to keys."""
     sizes = problem.key_blocks.sizes
-    fits = _room(problem, np.minimum(sizes, problem.key_dim), sizes) <= fast_words
+    fits = np.asarray(_room(problem, np.minimum(sizes, problem.key_dim), sizes)) <= fast_words
     if not fits.any():
         raise FastMemoryTooSmallError("flash1", got=fast_words, least_words=int(_room(problem, 1, 1)))
     keys = problem.key_blocks.best(int(sizes[fits].max()))
@@ -75,15 +77,15 @@ def _visit(machine: Machine, problem: Problem, pair: PairTile, block: tuple[Tile
         machine.load("Q", pair.rows) as q,
         machine.load("O", pair.rows, where=np.broadcast_to(old, (pair.height, problem.value_dim))) as out,
         machine.load("m", pair.rows, where=old, otherwise=float("-inf")) as m,
-        machine.load("l", pair.rows, where=old) as l,
+        machine.load("l", pair.rows, where=old) as sums,
         machine.zeros(pair.height, pair.width, name="scores") as s,
         machine.statistics(pair.height) as decay,
     ):
         s.add_product(q, k.T, onto=pair, scale=problem.score_scale)
-        s.normalised_softmax(m, l, decay, over=pair)
+        s.normalised_softmax(m, sums, decay, over=pair)
         out.scale_rows(decay)
         out.add_product(s, v, over=pair)
-        for name, tile in (("O", out), ("m", m), ("l", l)):
+        for name, tile in (("O", out), ("m", m), ("l", sums)):
             machine.store(tile, name, pair.rows)
 
 

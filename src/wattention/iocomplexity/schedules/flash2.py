@@ -61,7 +61,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
         with (
             machine.zeros(height, problem.value_dim) as out,
             machine.maxima(height) as m,
-            machine.statistics(height) as l,
+            machine.statistics(height) as sums,
         ):
             live = problem.tile(block, slice(0, problem.key_tokens))
             if live.pairs:
@@ -70,21 +70,21 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
                         pair = problem.tile(block, keys)
                         if pair.pairs:
                             own = locate(pair.rows, block)
-                            state = (out.part(rows=own), m.part(rows=own), l.part(rows=own))
+                            state = (out.part(rows=own), m.part(rows=own), sums.part(rows=own))
                             _absorb(machine, problem, pair, q.part(rows=locate(pair.rows, live.rows)), state)
-            out.divide_rows(l)
-            l.to_log_normaliser(m)
+            out.divide_rows(sums)
+            sums.to_log_normaliser(m)
             machine.store(out, "O", block)
-            machine.store(l, "L", block)
+            machine.store(sums, "L", block)
 
 
 def _absorb(machine: Machine, problem: Problem, pair: PairTile, q: Tile, state: tuple[Tile, Tile, Tile]) -> None:
     """Bring outputs, maxima and sums of the rows up to date with some keys."""
-    out, m, l = state
+    out, m, sums = state
     value_name = value_source(problem)
     with machine.zeros(pair.height, pair.width, name="scores") as s:
         s.add_product(q, machine.slow("K", pair.keys).T, onto=pair, scale=problem.score_scale)
-        s.online_softmax(m, l, out, over=pair)
+        s.online_softmax(m, sums, out, over=pair)
         out.add_product(s, machine.slow(value_name, pair.keys, slice(0, problem.value_dim)), over=pair)
 
 

@@ -1,8 +1,9 @@
 """Fused small-cache forward: no scratch; a tile of scores is formed from streamed columns and used at once.
 
-A tile of r x c scores stays; columns of Q and K build it; then for every feature a column of V passes and the words of O are
-read, updated and written:
-    words = d_k (query touches(c) + key touches(r)) + d_v (2 query touches(c) + key touches(r)) + n, about 2 sqrt(6) n^2 d / sqrt(M)
+A tile of r x c scores stays; columns of Q and K build it; then for every feature a column of V passes and the words
+of O are read, updated and written:
+    words = d_k (query touches(c) + key touches(r)) + d_v (2 query touches(c) + key touches(r)) + n, about 2 sqrt(6)
+    n^2 d / sqrt(M)
 L stays for the block of rows; outputs are normalised all the time.
 Source: this project; the loop order is that of FFPA-style kernels, which tile the head dimension.
 """
@@ -90,7 +91,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     started = Started(problem.rows)
     for block in problem.query_blocks.cut(cut.rows):
         with machine.log_normalisers(block.stop - block.start) as log_normaliser:
-            for _, pair, s in score_tiles(machine, problem, cut, block, "Q", "K", scale=problem.score_scale):
+            for _, pair, s in score_tiles(machine, problem, cut, block, left="Q", right="K", scale=problem.score_scale):
                 with machine.statistics(pair.height) as decay:
                     s.log_softmax(log_normaliser.part(rows=locate(pair.rows, block)), decay, over=pair)
                     values = machine.slow(value_source(problem), pair.keys, features)

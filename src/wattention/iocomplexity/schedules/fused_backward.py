@@ -1,7 +1,7 @@
 """Fused small-cache backward: no scratch; P and dS of a tile are formed from streamed columns and used at once.
 
-For every tile of r x c pairs three loops over features: columns of Q and K make P; columns of dO and V make dP while words of dV
-are read, updated and written; columns of K and Q pass once more while words of dQ and dK grow:
+For every tile of r x c pairs three loops over features: columns of Q and K make P; columns of dO and V make dP while
+words of dV are read, updated and written; columns of K and Q pass once more while words of dQ and dK grow:
     words = (2 d_k + d_v)(query touches(c) + key touches(r)) + d_k (2 query touches(c) - n_q)
         + (d_k + d_v)(2 key touches(r) - n_k) + statistics,     about 2 sqrt(70) n^2 d / sqrt(M)
 Source: this project.
@@ -17,6 +17,7 @@ from wattention.iocomplexity.counts import Count, Part, joined
 from wattention.iocomplexity.gradients import DeltaTiles, delta_part, least_for_delta, make_delta, plan_delta
 from wattention.iocomplexity.layout import Started, fill_rows
 from wattention.iocomplexity.machine import Machine
+from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import PairTile, Problem
 from wattention.iocomplexity.products import ScoreTiles, feature_blocks, locate, score_tiles
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
@@ -96,21 +97,22 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
         if not live.pairs:
             continue
         with machine.load("L", live.rows) as log_normaliser, machine.load("D", live.rows) as delta:
-            for _, pair, p in score_tiles(machine, problem, cut, block, "Q", "K", scale=problem.score_scale):
+            for _, pair, p in score_tiles(machine, problem, cut, block, left="Q", right="K", scale=problem.score_scale):
                 own = locate(pair.rows, live.rows)
                 p.exp_minus(log_normaliser.part(rows=own), over=pair)
                 fresh_keys = keys_started.fresh(pair.keys)
                 with machine.zeros(pair.height, pair.width, name="dP") as d_s:
-                    _score_gradients(machine, problem, pair, p, d_s, fresh_keys)
+                    _score_gradients(machine, problem, pair, p=p, d_s=d_s, fresh_keys=fresh_keys)
                     d_s.to_score_gradient(p, delta.part(rows=own), over=pair, scale=problem.score_scale)
                     p.free()
-                    _spread(machine, problem, pair, d_s, rows_started, fresh_keys)
+                    fresh = rows_started.fresh(pair.rows)
+                    _spread(machine, problem, pair, d_s, fresh=fresh, fresh_keys=fresh_keys)
     fill_rows(machine, rows_started.rest(), dQ=0.0)
     fill_rows(machine, keys_started.rest(), dK=0.0, dV=0.0)
 
 
 def _score_gradients(
-    machine: Machine, problem: Problem, pair: PairTile, p: Tile, d_s: Tile, fresh_keys: np.ndarray
+    machine: Machine, problem: Problem, pair: PairTile, *, p: Tile, d_s: Tile, fresh_keys: Bools
 ) -> None:
     """One column of dO at a time makes dP, and adds to dV."""
     for feature in feature_blocks(problem.value_dim, 1):
@@ -119,12 +121,9 @@ def _score_gradients(
             machine.accumulate("dV", pair.keys, feature, p.T, column, fresh=fresh_keys, over=pair)
 
 
-def _spread(
-    machine: Machine, problem: Problem, pair: PairTile, d_s: Tile, rows_started: Started, fresh_keys: np.ndarray
-) -> None:
+def _spread(machine: Machine, problem: Problem, pair: PairTile, d_s: Tile, *, fresh: Bools, fresh_keys: Bools) -> None:
     """dS adds to dQ and dK."""
     features = slice(0, problem.key_dim)
-    fresh = rows_started.fresh(pair.rows)
     keys, queries = machine.slow("K", pair.keys, features), machine.slow("Q", pair.rows, features)
     machine.accumulate("dQ", pair.rows, features, d_s, keys, fresh=fresh, over=pair)
     machine.accumulate("dK", pair.keys, features, d_s.T, queries, fresh=fresh_keys, over=pair)

@@ -1,4 +1,4 @@
-"""Hybrid backward in panels of about 8 sqrt(M) keys: scratch of g n words instead of n^2, for 2 n d (n / g - 1) more words.
+"""Hybrid backward in panels of g, about 8 sqrt(M), keys: g n words of scratch for 2 n d (n / g - 1) more words moved.
 
 Source: this project; see :mod:`wattention.iocomplexity.hybrid`.
 """

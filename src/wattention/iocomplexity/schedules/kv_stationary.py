@@ -1,8 +1,9 @@
 """Keys and values stay, queries stream past, and their outputs are read, updated and written once for every key block.
 
-Words of one block of c keys: K (d_k), V (d_v) and b columns of scores; L and a decay factor for each of b queries; one word
-of Q or O at a time:
-    c (d_k + d_v + b) + 2 b + 1 <= M,   words = (d_k + 2 d_v + 2) query touches(c) + n (2 d_k + ...), about 6 n^2 d^2 / M
+Words of one block of c keys: K (d_k), V (d_v) and b columns of scores; L and a decay factor for each of b queries;
+one word of Q or O at a time:
+    c (d_k + d_v + b) + 2 b + 1 <= M,   words = (d_k + 2 d_v + 2) query touches(c) + n (2 d_k + ...), about 6 n^2 d^2
+    / M
 The state of a row is one statistic, L = m + log l: outputs stay normalised.
 Source: loop order of FlashAttention (Dao et al. 2022), algorithm 1, with rows of one query.
 """

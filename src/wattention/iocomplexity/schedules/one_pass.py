@@ -1,4 +1,4 @@
-"""One-pass backward, five products: keys stay with K, V, dK and dV, queries stream past, dQ is read and written every time.
+"""One-pass backward, five products: K, V, dK and dV of a block stay, queries stream, dQ is read and written each time.
 
     c (2 d_k + 2 d_v + 2) + d_k + d_v + 1 <= M,
     words = 2 n d (D) + (d_k + d_v + 2) query touches(c) + d_k (2 query touches(c) - n) + ..., about 16 n^2 d^2 / M

@@ -1,4 +1,4 @@
-"""Standard attention, one block of rows at a time: Q stays while scores are formed and spilled, then O stays while they return.
+"""Standard attention by blocks of rows: Q stays while scores are formed and spilled, O stays while they return.
 
     words = d_k (n + key touches(r)) + 2 E + d_v (key touches(r) + n) + statistics, about 2 n^2 d^2 / M + 2 n^2
 It is the small-cache forward with both products panel stationary and whole rows of features: the best order for

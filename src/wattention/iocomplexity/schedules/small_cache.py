@@ -1,4 +1,4 @@
-"""Small-cache forward with scratch for all rows: two products, each with its own best tile, E = exp(S - m) between them.
+"""Small-cache forward with scratch for all rows: two products, each with its own best tile, E = exp(S - m) between.
 
     d < sqrt(M): d^2/M + 1 + min over h of (h + d^2 / (h M)), d > 2 sqrt(M): 4 d / sqrt(M) + 1   (x n^2 words)
 Slow memory beside inputs and outputs: E words and the tile maxima.

@@ -1,4 +1,4 @@
-"""Small-cache backward in panels of about 8 sqrt(M) rows: scratch of rho n words, for 4 n d (n / rho - 1) more words moved.
+"""Small-cache backward in panels of rho, about 8 sqrt(M), rows: rho n words of scratch, 4 n d (n / rho - 1) more moved.
 
 Source: this project; see :mod:`wattention.iocomplexity.smallgrad`.
 """

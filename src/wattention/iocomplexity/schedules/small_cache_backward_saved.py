@@ -3,7 +3,8 @@
     2  dV = P^T dO              gather product by key, E scaled row by row with exp(m - L) as it arrives
     3  dS = s P (dO V^T - D)    score product; E passes word by word, is scaled, and is overwritten by dS
     4  dQ = dS K   5  dK = dS^T Q
-    about n^2 (8 d / sqrt(M) + 2) for large d: one product fewer than the small-cache backward, but n^2 words stay in slow memory from
+    about n^2 (8 d / sqrt(M) + 2) for large d: one product fewer than the small-cache backward, but n^2 words stay in
+    slow memory from
 the forward to the backward. The maxima are those of key blocks of ``saved_keys``, the tiles of phase 3.
 Source: this project.
 """
@@ -101,14 +102,14 @@ def _value_room(problem: Problem, length: int, width: int, weight_rows: int) -> 
 
 
 def _needs(problem: Problem) -> tuple[ScoreNeeds, GatherNeeds]:
-    """Of phase 3, and of phases 4 and 5."""
+    """Of phase 3, and of phases 4 and 5; dO returns for every block of maxima, so narrow blocks cost more."""
     w = problem.widths
     scores = ScoreNeeds(
         dim=problem.value_dim,
         row_words=2 * w.statistic,
         after_words=w.scratch,
         after_per_row=w.statistic,
-        key_statistics=w.statistic,
+        key_statistics=w.statistic + problem.value_dim * w.inputs,
     )
     return scores, GatherNeeds(dim=problem.key_dim)
 
@@ -175,7 +176,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
             started["dV"].fresh(live.keys)
             for features in feature_blocks(problem.value_dim, gathered["dV"].width):
                 with machine.zeros(live.width, features.stop - features.start, name="dV") as out:
-                    _value_gradient(machine, problem, tiles, block, features, (out, live.keys))
+                    _value_gradient(machine, problem, tiles, block=block, features=features, target=(out, live.keys))
                     machine.store(out, "dV", live.keys, features)
     for block in problem.query_blocks.cut(scores.rows):
         _score_gradients_of_block(machine, problem, scores, block)
@@ -196,7 +197,13 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
 
 
 def _value_gradient(
-    machine: Machine, problem: Problem, tiles: Tiles, block: slice, features: slice, target: tuple[Tile, Selection]
+    machine: Machine,
+    problem: Problem,
+    tiles: Tiles,
+    *,
+    block: slice,
+    features: slice,
+    target: tuple[Tile, Selection],
 ) -> None:
     """Phase 2 of a block of keys, whose maxima are one column: rows arrive with their factors exp(m - L)."""
     out, live_keys = target
@@ -217,7 +224,7 @@ def _score_gradients_of_block(machine: Machine, problem: Problem, scores: ScoreT
     live = problem.tile(block, slice(0, problem.key_tokens))
     if live.pairs:
         with machine.load("D", live.rows) as delta, machine.load("L", live.rows) as log_normaliser:
-            for number, pair, d_s in score_tiles(machine, problem, scores, block, "dO", "V", scale=1.0):
+            for number, pair, d_s in score_tiles(machine, problem, scores, block, left="dO", right="V", scale=1.0):
                 own, words = locate(pair.rows, live.rows), machine.slow("E", pair.rows, pair.keys)
                 with machine.load("maxima", pair.rows, slice(number, number + 1)) as factors:
                     factors.exp_difference(log_normaliser.part(rows=own))

@@ -1,4 +1,4 @@
-"""Standard attention: scores, probabilities and output are three passes, with S and P written to slow memory in between.
+"""Standard attention: scores, probabilities and output are three passes, with S and P in slow memory in between.
 
     S = Q K^T                 score product, stores E
     P = softmax(S)            one row at a time: loads E, stores E if a row fits into fast memory, else loads it twice
@@ -94,7 +94,9 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     machine.reserve("O", (problem.rows, problem.value_dim))
     machine.reserve("L", (problem.rows, 1), role="statistics")
     for block in problem.query_blocks.cut(score_cut.rows):
-        for _, pair, tile in score_tiles(machine, problem, score_cut, block, "Q", "K", scale=problem.score_scale):
+        for _, pair, tile in score_tiles(
+            machine, problem, score_cut, block, left="Q", right="K", scale=problem.score_scale
+        ):
             machine.store(tile, "S", pair.rows, pair.keys, where=pair.mask)
     for row in range(problem.rows):
         _softmax_row(machine, problem, slice(row, row + 1), tiles["softmax_keys"])
@@ -113,22 +115,22 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
 def _softmax_row(machine: Machine, problem: Problem, row: slice, piece: int) -> None:
     """P = exp(S - L) of one row; pieces of the row are kept between the two passes only if there is one piece."""
     live = problem.tile(row, slice(0, problem.key_tokens))
-    with machine.maxima(1) as m, machine.statistics(1) as l:
+    with machine.maxima(1) as m, machine.statistics(1) as sums:
         pieces = [slice_of(live.keys, start, start + piece) for start in range(0, live.width, piece)]
         for keys in pieces:
             pair = problem.whole_row(row, keys)
             with machine.load("S", row, keys) as s:
-                s.online_softmax(m, l, over=pair)
+                s.online_softmax(m, sums, over=pair)
                 if len(pieces) == 1:
-                    s.divide_rows(l)
+                    s.divide_rows(sums)
                     machine.store(s, "P", row, keys)
-        l.to_log_normaliser(m)
+        sums.to_log_normaliser(m)
         if len(pieces) > 1:
             for keys in pieces:
                 with machine.load("S", row, keys) as s:
-                    s.exp_minus(l, over=problem.whole_row(row, keys))
+                    s.exp_minus(sums, over=problem.whole_row(row, keys))
                     machine.store(s, "P", row, keys)
-        machine.store(l, "L", row)
+        machine.store(sums, "L", row)
 
 
 def _score_needs(problem: Problem) -> ScoreNeeds:

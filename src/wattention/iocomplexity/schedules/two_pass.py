@@ -1,6 +1,7 @@
-"""Two-pass backward, seven products: dK and dV with keys resident, then dQ with queries resident; nothing is ever read back.
+"""Two-pass backward, seven products: dK and dV with keys resident, then dQ with queries resident; no sum returns.
 
-    pass A  c (2 d_k + 2 d_v + 2) + d_k + d_v + 1 <= M      n_k (d_k + d_v) + (d_k + d_v + 2) query touches(c), writes dK, dV
+    pass A  c (2 d_k + 2 d_v + 2) + d_k + d_v + 1 <= M      n_k (d_k + d_v) + (d_k + d_v + 2) query touches(c),
+    writes dK, dV
     pass B  r (2 d_k + d_v + 2 + 2 b) + b d_k + 1 <= M      n_q (d_k + d_v + 2) + (d_k + d_v) key touches(r), writes dQ
     about 14 n^2 d^2 / M: fewer words than five products, for 1.4 times the arithmetic; deterministic without atomics.
 Source: the split of dQ from dK, dV in Triton and ROCm kernels; counts of this project.
@@ -86,11 +87,12 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
         with machine.zeros(block.stop - block.start, problem.key_dim, name="dQ") as d_q:
             live = problem.tile(block, slice(0, problem.key_tokens))
             if live.pairs:
-                _query_block(machine, problem, tiles, block, live, d_q.part(rows=locate(live.rows, block)))
+                own = d_q.part(rows=locate(live.rows, block))
+                _query_block(machine, problem, tiles, block, live=live, d_q=own)
             machine.store(d_q, "dQ", block)
 
 
-def _query_block(machine: Machine, problem: Problem, tiles: Tiles, block: slice, live: PairTile, d_q: Tile) -> None:
+def _query_block(machine: Machine, problem: Problem, tiles: Tiles, block: slice, *, live: PairTile, d_q: Tile) -> None:
     """Pass B of one block of queries; ``d_q`` are its live rows."""
     with (
         machine.load("Q", live.rows) as q,
