@@ -4,9 +4,9 @@ The folder ``schedules/`` is the search space: each file plans its own tiles in 
 milliseconds. Beside each schedule stands the largest lower bound that covers the class of algorithms it belongs to; a
 ratio of the two means something only with that class, which is why it is never printed without.
 
-Counting. ``words`` counts everything that moves. Mappers that know tensors only keep softmax statistics and the row sums
-D beside their model; ``Widths(statistics=0)`` plans under the same rule, and ``matrix_words`` leaves the pass that makes
-D out, so that like is compared with like.
+Counting. ``words`` counts everything that moves. Mappers that know tensors only keep softmax statistics and the row
+sums D beside their model; ``Widths(statistics=0)`` plans under the same rule, and ``matrix_words`` leaves the pass that
+makes D out, so that like is compared with like.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ def plan(
     *,
     direction: Direction,
     form: Form = "attention",
+    atomics: bool = False,
     schedules: Iterable[Schedule] | None = None,
 ) -> Plan:
     """Rank all schedules of one pass by the words they move.
@@ -160,6 +161,7 @@ def plan(
         fast_words: M, words of fast memory.
         direction: forward or backward pass.
         form: which inputs the schedules start from.
+        atomics: also rank schedules whose sums grow in slow memory by stores alone, which the two-level model lacks.
         schedules: the search space; the whole folder when None.
 
     Raises:
@@ -174,6 +176,8 @@ def plan(
         if schedule.direction != direction or schedule.form != form:
             continue
         reason = schedule.refuses(problem)
+        if reason is None and schedule.facts.remote_adds and not atomics:
+            reason = "adds to slow memory without reading (atomics), outside the two-level model"
         if reason is not None:
             left_out.append(LeftOut(name=schedule.name, reason=reason))
             continue
