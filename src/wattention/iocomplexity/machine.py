@@ -52,8 +52,8 @@ class SlowArray:
 
     name: str
     shape: tuple[int, int]
+    role: str
     width: int
-    is_statistics: bool
     scratch_words: int
     values: Floats | None
     tags: NDArray[Any] | None = None
@@ -65,11 +65,11 @@ class Observer(Protocol):
     def placed(self, array: SlowArray) -> NDArray[Any]:
         """Return the tags of the words of an array of slow memory."""
 
-    def loaded(self, tags: NDArray[Any]) -> NDArray[Any]:
-        """Words with these tags come to fast memory; return the tags of the copy."""
+    def loaded(self, tags: NDArray[Any], where: Bools | None) -> NDArray[Any]:
+        """Words with these tags come to fast memory, those that ``where`` leaves out as constants; return their tags."""
 
-    def created(self, shape: tuple[int, int]) -> NDArray[Any]:
-        """Return the tags of a tile that is made in fast memory."""
+    def created(self, shape: tuple[int, int], role: str) -> NDArray[Any]:
+        """Return the tags of a tile that is made in fast memory; roles are those of widths."""
 
     def stored(self, tags: NDArray[Any], home: NDArray[Any]) -> NDArray[Any]:
         """Words of a tile go to slow memory; return the new tags of their home."""
@@ -124,7 +124,7 @@ class Machine:
         assert name not in self._slow, f"slow memory already holds {name}"
         values = np.full(shape, np.nan) if self.numbers else None
         width = self.widths.of(role)
-        array = SlowArray(name, shape, width, role == "statistics", scratch * width, values)
+        array = SlowArray(name, shape, role, width, scratch * width, values)
         self.scratch_words += scratch * width
         self.scratch_peak = max(self.scratch_peak, self.scratch_words)
         if self.observer is not None:
@@ -186,7 +186,7 @@ class Machine:
             tile.values = values.T if turned else values
         if self.observer is not None:
             assert array.tags is not None
-            tags = self.observer.loaded(pick(array.tags, rows, columns))
+            tags = self.observer.loaded(pick(array.tags, rows, columns), where)
             tile.tags = tags.T if turned else tags
         if turned:
             tile.shape = shape[::-1]
@@ -224,7 +224,7 @@ class Machine:
         """Store a constant, made in one word of fast memory, into whole rows of an array."""
         array = self._slow[name]
         if self.observer is not None:
-            with self._create((1, 1), array.width, name, value) as word:
+            with self._create((1, 1), array.role, name, value) as word:
                 for row in rows:
                     for column in range(array.shape[1]):
                         self.store(word, name, slice(row, row + 1), slice(column, column + 1))
@@ -236,26 +236,26 @@ class Machine:
 
     def zeros(self, height: int, width: int = 1, *, role: str = "accumulators", name: str = "sum") -> Tile:
         """Make a tile of zeros in fast memory; costs room, but no traffic."""
-        return self._create((height, width), self.widths.of(role), name, 0.0)
+        return self._create((height, width), role, name, 0.0)
 
     def statistics(self, height: int, *, name: str = "statistics") -> Tile:
         """Make a column of statistics, zero at first."""
-        return self._create((height, 1), self.widths.statistic, name, 0.0)
+        return self._create((height, 1), "statistics", name, 0.0)
 
     def log_normalisers(self, height: int) -> Tile:
         """Make a column of L, minus infinity at first: no key seen yet."""
-        return self._create((height, 1), self.widths.statistic, "log normalisers", -np.inf)
+        return self._create((height, 1), "statistics", "log normalisers", -np.inf)
 
     def maxima(self, height: int) -> Tile:
         """Make a column of running maxima, minus infinity at first."""
-        return self._create((height, 1), self.widths.statistic, "maxima", -np.inf)
+        return self._create((height, 1), "statistics", "maxima", -np.inf)
 
-    def _create(self, shape: tuple[int, int], width: int, name: str, value: float) -> Tile:
-        tile = self._allocate(shape, width, name)
+    def _create(self, shape: tuple[int, int], role: str, name: str, value: float) -> Tile:
+        tile = self._allocate(shape, self.widths.of(role), name)
         if self.numbers:
             tile.values = np.full(shape, value)
         if self.observer is not None:
-            tile.tags = self.observer.created(shape)
+            tile.tags = self.observer.created(shape, role)
         return tile
 
     def add_product(
@@ -398,7 +398,7 @@ class Machine:
         loads, stores = loads * array.width, stores * array.width
         self.loads += loads
         self.stores += stores
-        if array.is_statistics or self._all_is_statistics:
+        if array.role == "statistics" or self._all_is_statistics:
             self.statistics_loads += loads
             self.statistics_stores += stores
 
@@ -408,7 +408,7 @@ class Machine:
 
     def fresh_word(self, name: str) -> Tile:
         """A zero of the width of an array, to start one of its words."""
-        return self._create((1, 1), self._slow[name].width, name, 0.0)
+        return self._create((1, 1), self._slow[name].role, name, 0.0)
 
     def read(
         self, name: str, rows: Selection, columns: Selection, where: Bools | None = None, otherwise: float = 0.0

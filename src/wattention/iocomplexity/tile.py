@@ -185,11 +185,16 @@ class Tile:
         assert self.values is not None
         assert self._place is not None or self._parent is None, "a transpose is an operand, not a target"
         self.values[...] = values
-        if self._parent is not None and self._place is not None and not all(isinstance(p, slice) for p in self._place):
-            whole = self._parent.values
-            assert whole is not None
-            put(whole, *self._place, self.values)
-            self._parent._set(whole)
+        self._write_back()
+
+    def _write_back(self) -> None:
+        """A view by index arrays is a copy of the numbers: put them back, up to the tile itself."""
+        if self._parent is not None and self._place is not None:
+            if not all(isinstance(p, slice) for p in self._place):
+                assert self.values is not None
+                assert self._parent.values is not None
+                put(self._parent.values, *self._place, self.values)
+            self._parent._write_back()
 
     def _changed(self, *operands: Tile) -> None:
         """Check that all tiles are in fast memory, and tell the observer that this one changes."""
