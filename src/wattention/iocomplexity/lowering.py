@@ -23,6 +23,7 @@ from wattention.iocomplexity.machine import SlowArray
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
+from wattention.iocomplexity.streaming import Streams
 from wattention.iocomplexity.tile import Tags
 
 Label = tuple[str, int, int]
@@ -142,6 +143,9 @@ class _Labels:
             if mask is None or mask[i, j]:
                 for t in range(left.shape[1]):
                     self._absorb(int(into[i, j]), int(left[i, t]), int(right[t, j]))
+
+    def streamed(self, into: Tags, left: Tags, right: Tags, how: Streams) -> bool:
+        return False
 
     def changed(self, tags: Tags, *operands: Tags) -> None:
         """Elementwise work leaves no trace, except dS *= P, which reads a pair word."""

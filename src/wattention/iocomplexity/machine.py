@@ -32,7 +32,7 @@ from wattention.iocomplexity import streaming
 from wattention.iocomplexity.counts import Count
 from wattention.iocomplexity.masks import Bools, Ints
 from wattention.iocomplexity.problem import PairTile, Widths
-from wattention.iocomplexity.streaming import Product, SlowSum
+from wattention.iocomplexity.streaming import Product, SlowSum, Streams
 from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tile, pick, put, resolve, span
 
 ALL = slice(None)
@@ -79,6 +79,9 @@ class Observer(Protocol):
 
     def product(self, into: NDArray[Any], left: NDArray[Any], right: NDArray[Any], mask: Bools | None) -> None:
         """into[i, j] += left[i, t] right[t, j], in fast memory; ``mask`` tells the pairs if ``into`` is a pair tile."""
+
+    def streamed(self, into: NDArray[Any], left: NDArray[Any], right: NDArray[Any], how: Streams) -> bool:
+        """Take in a whole streamed product at once; False asks to see it word by word instead."""
 
     def changed(self, tags: NDArray[Any], *operands: NDArray[Any]) -> None:
         """A tile is overwritten in place with a function of itself and of the operands."""
@@ -401,6 +404,12 @@ class Machine:
         if array.role == "statistics" or self._all_is_statistics:
             self.statistics_loads += loads
             self.statistics_stores += stores
+
+    def tags_of(self, name: str, rows: Selection, columns: Selection) -> NDArray[Any]:
+        """The observer's tags of a part of slow memory."""
+        tags = self._slow[name].tags
+        assert tags is not None
+        return pick(tags, rows, columns)
 
     def width_of(self, name: str) -> int:
         """Words a number of this array takes."""

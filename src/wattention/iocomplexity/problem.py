@@ -339,10 +339,10 @@ class PairTile:
         """Trim the tile ``rows`` x ``keys`` of a mask."""
         height, width = rows.stop - rows.start, keys.stop - keys.start
         pairs = pattern.pairs_in(rows, keys)
-        if pairs == height * width:
-            return cls(rows, keys, height, width, pairs, None)
         if pairs == 0:
             return cls(slice(0, 0), slice(0, 0), 0, 0, 0, None)
+        if pairs == height * width:
+            return cls(rows, keys, height, width, pairs, None)
         mask = pattern.tile(rows, keys)
         live_rows, live_keys = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
         trimmed = mask[np.ix_(live_rows, live_keys)]

@@ -12,18 +12,19 @@ loaded,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import PairTile
-from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tile, narrow, span
+from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tags, Tile, narrow, span
 
 if TYPE_CHECKING:
     from wattention.iocomplexity.machine import Machine
 
 Operand = Tile | SlowView
+Streams = Literal["right", "left", "columns held", "rows held"]
 ALL = slice(None)
 
 
@@ -83,10 +84,10 @@ def _numbers(machine: Machine, operand: Operand, mask: Bools | None) -> Floats:
 
 def add_product(machine: Machine, into: Tile, product: Product) -> None:
     """Add a product to a tile."""
-    if machine.observer is not None:
+    left, right = product.left, product.right
+    if machine.observer is not None and not _taken_in_at_once(machine, into, product):
         _add_literally(machine, into, product)
         return
-    left, right = product.left, product.right
     if isinstance(left, SlowView):
         pairs = product.over
         machine.count_traffic(left.name, loads=left.size if pairs is None else left.size // pairs.size * pairs.pairs)
@@ -97,6 +98,31 @@ def add_product(machine: Machine, into: Tile, product: Product) -> None:
         machine.room_for(buffer, "streamed operands")
     if machine.numbers:
         into.add_numbers(product.numbers(machine))
+
+
+def _taken_in_at_once(machine: Machine, into: Tile, product: Product) -> bool:
+    """Whether the observer takes a product without masks and weights in one piece."""
+    left, right = product.left, product.right
+    hidden = [pairs for pairs in (product.onto, product.over) if pairs is not None and pairs.mask is not None]
+    if hidden or product.weights is not None:
+        return False
+    if isinstance(left, SlowView) and isinstance(right, SlowView):
+        how: Streams = "columns held" if _holds_columns(machine, left, right) else "rows held"
+    elif isinstance(left, SlowView):
+        how = "left"
+    elif isinstance(right, SlowView):
+        how = "right"
+    else:
+        return False
+    assert machine.observer is not None
+    return machine.observer.streamed(into.marks, _marks(machine, left), _marks(machine, right), how)
+
+
+def _marks(machine: Machine, operand: Operand) -> Tags:
+    if isinstance(operand, Tile):
+        return operand.marks
+    tags = machine.tags_of(operand.name, operand.rows, operand.columns)
+    return tags.T if operand.transposed else tags
 
 
 def stream_buffer(machine: Machine, left: Operand, right: Operand) -> int:

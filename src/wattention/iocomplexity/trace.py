@@ -21,6 +21,7 @@ from wattention.iocomplexity.machine import SlowArray
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
+from wattention.iocomplexity.streaming import Streams
 from wattention.iocomplexity.tile import Tags
 
 
@@ -44,9 +45,10 @@ class Trace:
 
 
 class Recorder:
-    """Observer that notes what is touched."""
+    """Observer that notes what is touched; ``word_by_word`` makes it see streamed products as the loops they are."""
 
-    def __init__(self, *, align_words: int) -> None:
+    def __init__(self, *, align_words: int, word_by_word: bool = False) -> None:
+        self._word_by_word = word_by_word
         self._align, self._next = align_words, 0
         self._homes: dict[str, tuple[int, int]] = {}
         self._chunks: list[NDArray[np.int64]] = []
@@ -106,6 +108,31 @@ class Recorder:
         self._touch(left, write=False)
         self._touch(right, write=False)
         self._touch(into if mask is None else into[mask], write=True)
+
+    def streamed(self, into: Tags, left: Tags, right: Tags, how: Streams) -> bool:
+        """The touches of the literal loop, laid out at once: for each term, then for each streamed word of it."""
+        if self._word_by_word:
+            return False
+        height, depth, width = into.shape[0], left.shape[1], into.shape[1]
+        reads, writes = 2, 1
+        if how == "columns held" or how == "right":
+            words, held, sums = right[:, :, None], left.T[:, None, :], into.T[None]
+            outer, inner = (depth, width), height
+        else:
+            words, held, sums = left.T[:, :, None], right[:, None, :], into[None]
+            outer, inner = (depth, height), width
+        steps = (
+            reads * words,
+            reads * np.broadcast_to(held, (*outer, inner)) if how in {"columns held", "right"} else reads * words,
+            reads * words if how in {"columns held", "right"} else reads * np.broadcast_to(held, (*outer, inner)),
+            reads * np.broadcast_to(sums, (*outer, inner)) + writes,
+        )
+        body = np.concatenate(steps, axis=2).reshape(depth, -1)
+        if how in {"columns held", "rows held"}:
+            first = left.T if how == "columns held" else right
+            body = np.concatenate([reads * first, body], axis=1)
+        self._chunks.append(body.ravel())
+        return True
 
     def changed(self, tags: Tags, *operands: Tags) -> None:
         """Operands are read, the tile is written."""
