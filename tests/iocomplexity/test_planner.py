@@ -70,7 +70,7 @@ def test_words_of_the_winner_never_grow_with_fast_memory(direction: str) -> None
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_ranking_and_ratios(direction: str) -> None:
-    found = plan(square(4096, 128), 24_576, direction=direction, atomics=True)
+    found = plan(square(4096, 128), 24_576, direction=direction, atomics=True, saved=True)
     words = [one.words for one in found.ranked]
     assert words == sorted(words)
     for one in found.ranked:
@@ -82,7 +82,7 @@ def test_ranking_and_ratios(direction: str) -> None:
 
 
 def test_schedules_that_recompute_or_start_from_saved_scores_are_not_compared_with_e() -> None:
-    found = plan(square(4096, 128), 24_576, direction="backward", atomics=True).by_name
+    found = plan(square(4096, 128), 24_576, direction="backward", atomics=True, saved=True).by_name
     for name in ("two_pass", "autograd_backward", "small_cache_backward_saved"):
         assert found[name].algorithm_class is AlgorithmClass.RECOMPUTE
         assert {value.bound.name for value in found[name].bound.holding} == {"C_b", "D_at", "D"}
@@ -91,8 +91,9 @@ def test_schedules_that_recompute_or_start_from_saved_scores_are_not_compared_wi
     assert "D" not in {value.bound.name for value in found["one_pass_atomic"].bound.holding}
 
 
-def test_atomics_are_outside_the_model_unless_asked_for() -> None:
+def test_atomics_and_saved_scores_are_left_out_unless_asked_for() -> None:
     inside = plan(square(), 16_384, direction="backward")
+    assert "autograd_backward" not in inside.by_name
     assert "one_pass_atomic" not in inside.by_name
     assert "atomics" in next(one.reason for one in inside.left_out if one.name == "one_pass_atomic")
     assert plan(square(), 16_384, direction="backward", atomics=True).best.name == "one_pass_atomic"

@@ -48,7 +48,7 @@ def test_forward_is_at_or_below_the_mapper(fast_words: int) -> None:
 
 @pytest.mark.parametrize("fast_words", ACCELFORGE_BACKWARD)
 def test_backward_is_at_or_below_the_mapper(fast_words: int) -> None:
-    found = plan(like_a_mapper(), fast_words, direction="backward")
+    found = plan(like_a_mapper(), fast_words, direction="backward", saved=True)
     executed = execute(found.best.schedule, like_a_mapper(), fast_words, tiles=found.best.tiles, numbers=False)
     assert executed.count.peak <= fast_words
     printed_to = 500 if fast_words == 262339 else 5000  # the mapper's values are known to three digits

@@ -111,6 +111,8 @@ def io(
     value_dim: ValueDim = None, key_tokens: KeyTokens = None, batch: Batch = 1, mask: MaskText = "dense",
     values_in_keys: Shared = False, fast_memory: FastMemory = None, device: Device = None, level: Level = "shared",
     dtype: Dtype = "float16", accumulators: Accumulators = None, scratch: Scratch = None, pass_: Pass = "forward",
+    atomics: Annotated[bool, typer.Option("--atomics", help="Also rank schedules with write-only sums.")] = False,
+    saved: Annotated[bool, typer.Option("--saved", help="Also rank backwards that start from stored scores.")] = False,
     levels: Annotated[bool, typer.Option("--levels", help="Plan every level of --device, not just one.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Execute the winner and check result and counts.")] = False,
     as_json: AsJson = False,
@@ -129,7 +131,7 @@ def io(
         _print_levels(query, device, directions, as_json=as_json)
         return
     words = _fast_words(fast_memory, device, level, query.word_bytes)
-    plans = [plan(query.problem, words, direction=direction) for direction in directions]
+    plans = [plan(query.problem, words, direction=d, atomics=atomics, saved=saved) for d in directions]
     verified = [_verify(one.best.schedule.name, query.problem, words) for one in plans] if verify else []
     from wattention.report.io_document import plan_document
     from wattention.report.io_json import plans_to_json

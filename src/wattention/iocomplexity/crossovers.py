@@ -15,6 +15,9 @@ from wattention.iocomplexity.planner import Plan, all_schedules, plan
 from wattention.iocomplexity.problem import Problem
 from wattention.iocomplexity.schedules.base import FastMemoryTooSmallError, Schedule
 
+MARGIN = 0.02
+"""Share of the words by which a new winner must be better before the old one gives way along a curve."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover:
@@ -59,19 +62,36 @@ def crossover(problem: Problem, before: str, after: str, *, low: int, high: int)
     return Crossover(before=before, after=after, fast_words=high)
 
 
+def steady_winners(plans: list[Plan]) -> list[str]:
+    """The winner at each M of rising plans; a winner stays until another moves :data:`MARGIN` fewer words.
+
+    Whole tiles make counts jump by a percent or two, and schedules of one family would otherwise take turns.
+    """
+    winners: list[str] = []
+    for one in plans:
+        kept = bool(winners) and _holds(one, winners[-1])
+        winners.append(winners[-1] if kept else one.best.name)
+    return winners
+
+
+def _holds(one: Plan, name: str) -> bool:
+    planned = one.by_name.get(name)
+    return planned is not None and planned.words <= (1 + MARGIN) * one.best.words
+
+
 def winner_changes(problem: Problem, plans: list[Plan]) -> list[Crossover]:
-    """The crossings of the winning schedule along plans of rising M, each refined by bisection."""
+    """The crossings of the steady winner along plans of rising M, each refined by bisection."""
+    winners = steady_winners(plans)
     found = []
-    for one, next_one in pairwise(plans):
-        if one.best.name == next_one.best.name:
+    for (one, before), (next_one, after) in pairwise(zip(plans, winners, strict=True)):
+        if before == after:
             continue
         low, high = one.fast_words, next_one.fast_words
         while high - low > max(1, low // 1000):
             middle = (low + high) // 2
-            same = plan(problem, middle, direction=one.direction).best.name == one.best.name
-            low, high = (middle, high) if same else (low, middle)
-        after = plan(problem, high, direction=one.direction).best.name
-        found.append(Crossover(before=one.best.name, after=after, fast_words=high))
+            kept = _holds(plan(problem, middle, direction=one.direction), before)
+            low, high = (middle, high) if kept else (low, middle)
+        found.append(Crossover(before=before, after=after, fast_words=high))
     return found
 
 

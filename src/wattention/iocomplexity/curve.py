@@ -13,7 +13,7 @@ from wattention.core.errors import UserError
 from wattention.hardware.catalog import load_profile
 from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.bounds.base import Direction
-from wattention.iocomplexity.crossovers import Crossover, winner_changes
+from wattention.iocomplexity.crossovers import Crossover, steady_winners, winner_changes
 from wattention.iocomplexity.planner import Plan, plan
 from wattention.iocomplexity.problem import Problem
 
@@ -53,7 +53,7 @@ class Curve:
     schedules: tuple[Line, ...]
     best: Line
     winners: tuple[str, ...]
-    """Name of the best schedule at each M."""
+    """Name of the best schedule at each M, kept while no other is clearly better."""
     bounds: tuple[Line, ...]
     crossings: tuple[Crossover, ...]
     marks: tuple[DeviceMark, ...]
@@ -112,7 +112,7 @@ def trace_curve(
         fast_words=tuple(one.fast_words for one in plans),
         schedules=tuple(Line(name=name, words=tuple(_words_of(one, name) for one in plans)) for name in names),
         best=Line(name="best", words=tuple(float(one.best.words) for one in plans)),
-        winners=tuple(one.best.name for one in plans),
+        winners=tuple(steady_winners(plans)),
         bounds=tuple(
             Line(name=c.label, words=tuple(one.bound(c).words or None for one in plans)) for c in DRAWN_CLASSES
         ),

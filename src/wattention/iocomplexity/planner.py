@@ -152,6 +152,7 @@ def plan(
     direction: Direction,
     form: Form = "attention",
     atomics: bool = False,
+    saved: bool = False,
     schedules: Iterable[Schedule] | None = None,
 ) -> Plan:
     """Rank all schedules of one pass by the words they move.
@@ -162,6 +163,7 @@ def plan(
         direction: forward or backward pass.
         form: which inputs the schedules start from.
         atomics: also rank schedules whose sums grow in slow memory by stores alone, which the two-level model lacks.
+        saved: also rank backward schedules that start from n x n words, which the forward must then have stored.
         schedules: the search space; the whole folder when None.
 
     Raises:
@@ -178,6 +180,8 @@ def plan(
         reason = schedule.refuses(problem)
         if reason is None and schedule.facts.remote_adds and not atomics:
             reason = "adds to slow memory without reading (atomics), outside the two-level model"
+        if reason is None and schedule.facts.starts_from != "nothing" and not saved:
+            reason = f"starts from {schedule.facts.starts_from} that the forward must have stored"
         if reason is not None:
             left_out.append(LeftOut(name=schedule.name, reason=reason))
             continue

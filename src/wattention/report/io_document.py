@@ -91,7 +91,7 @@ def claim_document(claim: Claim, *, word_bytes: int) -> Document:
     plan = claim.plan
     rows = []
     for verdict in claim.verdicts:
-        least: str | Reading = "never" if verdict.least_fast_words is None else _words(verdict.least_fast_words)
+        least = "never" if verdict.least_fast_words is None else f"{verdict.least_fast_words} words"
         ratio = claim.words / verdict.bound.words if verdict.bound.words else None
         rows.append(
             (
@@ -118,7 +118,7 @@ def claim_document(claim: Claim, *, word_bytes: int) -> Document:
         title=f"{describe_problem(plan.problem)}; M = {plan.fast_words} words",
         answer=answer,
         sections=(
-            Section(title="Limits", table=Table(columns=columns, rows=tuple(rows)), notes=(describe_regime(plan),)),
+            Section(title="Limits", table=Table(columns=columns, rows=tuple(rows))),
             _schedule_section("Schedules that move fewer words" if fewer else "Best known schedules",
                               plan, fewer or plan.ranked[:5], word_bytes),
         ),

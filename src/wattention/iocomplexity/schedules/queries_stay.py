@@ -6,7 +6,8 @@ so from M = n (2 d_k + d_v) on, a quarter less than the mirror needs, one block 
 traffic is left. Below that it moves about 18 n^2 d^2 / M words, and wins only while few blocks suffice.
 
     r ((d_k + d_v) + d_k + 2) + c (2 (d_k + d_v) + 2 b) <= M, with b rows of a tile of pairs at a time,
-    words = n_q (2 d_k + d_v + 2) + (d_k + d_v) (3 key touches(r) - n_k) + D
+    words = n_q (2 d_k + 2 d_v + 1) + (d_k + d_v) (3 key touches(r) - n_k)
+D is made where dO already lies, so dO is not read a second time for it and D never leaves fast memory.
 Source: this project.
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import DeltaTiles, delta_part, least_for_delta, make_delta, plan_delta
 from wattention.iocomplexity.layout import Started, fill_rows
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.masks import Bools
@@ -27,17 +27,14 @@ from wattention.iocomplexity.tile import Tile
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """The largest useful block of queries, then the largest block of keys, then the tallest tile of pairs."""
-    delta = plan_delta(problem, fast_words)
-    if delta is None or fast_words < _room(problem, 1, 1, 1):
-        least = max(least_for_delta(problem), _room(problem, 1, 1, 1))
+    least = _room(problem, 1, 1, 1)
+    if fast_words < least:
         raise FastMemoryTooSmallError("queries_stay", got=fast_words, least_words=least)
     rows = problem.query_blocks.best((fast_words - _room(problem, 0, 1, 1)) // _room(problem, 1, 0, 0))
     left = fast_words - _room(problem, rows, 0, 0)
     keys = min(problem.key_tokens, left // _room(problem, 0, 1, 1))
     step = (left - _room(problem, 0, keys, 0)) // (2 * keys * problem.widths.accumulators)
-    return {
-        "delta_rows": delta.rows, "delta_dim": delta.dim, "rows": rows, "keys": keys, "step": min(step, rows),
-    }  # fmt: skip
+    return {"rows": rows, "keys": keys, "step": min(step, rows)}
 
 
 def _room(problem: Problem, rows: int, keys: int, step: int) -> int:
@@ -57,25 +54,20 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
     p, w = problem, problem.widths
     touches = p.query_blocks.touches(tiles["rows"])
     key_width, sum_width = p.key_dim + p.value_dim, w.of(_sum_role(p, tiles))
-    statistics = 2 * p.q1 * w.statistic
+    statistics = p.q1 * (w.statistic + p.value_dim * w.inputs)  # L, and O for D
     main = Part(
         loads=(p.q1 + touches) * key_width * w.inputs + (touches - p.k1) * key_width * sum_width + statistics,
         stores=p.rows * p.key_dim * w.inputs + (touches + p.key_tokens - p.k1) * key_width * sum_width,
         statistics_loads=statistics,
         peak=_room(p, tiles["rows"], tiles["keys"], tiles["step"]),
-        multiply_adds=p.pairs * (3 * p.key_dim + 2 * p.value_dim),
+        multiply_adds=p.pairs * (3 * p.key_dim + 2 * p.value_dim) + p.q1 * p.value_dim,
         exponentials=p.pairs,
     )
-    return joined(delta_part(p, _delta(tiles)), main)
-
-
-def _delta(tiles: Tiles) -> DeltaTiles:
-    return DeltaTiles(rows=tiles["delta_rows"], dim=tiles["delta_dim"])
+    return joined(main)
 
 
 def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     """Q, K, V, dO, O, L -> dQ (n_q, d_k), dK (n_k, d_k), dV (n_k, d_v)."""
-    make_delta(machine, problem, _delta(tiles))
     role = _sum_role(problem, tiles)
     machine.reserve("dQ", (problem.rows, problem.key_dim))
     machine.reserve("dK", (problem.key_tokens, problem.key_dim), role=role)
@@ -98,8 +90,9 @@ def _query_block(
         machine.load("Q", live.rows) as q,
         machine.load("dO", live.rows) as d_out,
         machine.load("L", live.rows) as log_normaliser,
-        machine.load("D", live.rows) as delta,
+        machine.statistics(live.height, name="D") as delta,
     ):
+        _make_delta(machine, problem, live, d_out, delta)
         for keys in problem.key_blocks.cut(tiles["keys"]):
             seen = problem.tile(block, keys)
             if not seen.pairs:
@@ -120,6 +113,16 @@ def _query_block(
                         _visit(machine, problem, pair, queries, (k.part(rows=theirs), v.part(rows=theirs)), sums)
                 machine.store(d_k, "dK", seen.keys)
                 machine.store(d_v, "dV", seen.keys)
+
+
+def _make_delta(machine: Machine, problem: Problem, live: PairTile, d_out: Tile, delta: Tile) -> None:
+    """D of the resident rows, one row of O at a time, in the room that keys will take later."""
+    rows = np.arange(problem.rows)[live.rows]
+    with machine.as_statistics():
+        for i, row in enumerate(rows):
+            own = slice(i, i + 1)
+            with machine.load("O", slice(int(row), int(row) + 1)) as out:
+                delta.part(rows=own).add_row_dots(d_out.part(rows=own), out)
 
 
 def _sum(machine: Machine, name: str, seen: PairTile, fresh: Bools, dim: int) -> Tile:
