@@ -112,7 +112,9 @@ def test_the_literal_run_is_the_same_run(name: str, mask: str) -> None:
     words = least_words(schedule, problem) + 12
     fast = execute(schedule, problem, words)
     literal = execute(schedule, problem, words, observer=Recorder(align_words=1, word_by_word=True))
-    assert fast.count == literal.count
+    assert fast.count.difference(literal.count) == {}
+    assert literal.count.peak <= fast.count.peak  # with a mask, a held column has live rows only
+    assert literal.count.peak == fast.count.peak or not problem.mask.is_dense
     for output, values in fast.outputs.items():
         np.testing.assert_allclose(literal.outputs[output], values, atol=1e-12)
 
