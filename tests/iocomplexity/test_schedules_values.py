@@ -69,28 +69,29 @@ def test_two_pass_backward(share: float, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table", "slack"),
+    ("name", "table", "statistics"),
     [
-        ("standard", STANDARD, 1.0),
-        ("fused", FUSED, 1.0),
-        ("small_cache", SMALL, 1.02),
-        ("hybrid_backward", HYBRID, 1.0),
-        ("small_cache_backward", SMALL_BACKWARD, 1.0),
-        ("fused_backward", FUSED_BACKWARD, 1.0),
+        ("standard", STANDARD, None),
+        ("fused", FUSED, None),
+        ("small_cache", SMALL, 0),
+        ("hybrid_backward", HYBRID, None),
+        ("small_cache_backward", SMALL_BACKWARD, None),
+        ("fused_backward", FUSED_BACKWARD, None),
     ],
 )
-def test_planned_tiles_never_move_more_than_the_prototype(name: str, table: dict[float, float], slack: float) -> None:
+def test_planned_tiles_never_move_more_than_the_prototype(
+    name: str, table: dict[float, float], statistics: int | None
+) -> None:
     """These use fewer words of room for streams than the prototype did, so their tiles are as large or larger.
 
-    The small-cache forward also stores tile maxima beside exp(S - m), where the prototype stored S. They are left out here,
-    but not in its choice of tiles, which costs up to 2 %.
+    The small-cache forward also moves tile maxima beside exp(S - m), where the prototype stored S: it is compared with
+    statistics kept elsewhere.
     """
     schedule = SCHEDULES.load(name)
+    problem = attention_problem(tokens=N, head_dim=D, widths=Widths(statistics=statistics))
     for share, expected in table.items():
-        words = int(share * D**2)
-        count = schedule.predict(PROBLEM, schedule.plan(PROBLEM, words))
-        statistics = 0 if name != "small_cache" else count.statistics_loads + count.statistics_stores - 2 * N
-        assert (count.words - statistics) / N**2 <= slack * expected + 0.015, share
+        count = schedule.predict(problem, schedule.plan(problem, int(share * D**2)))
+        assert count.words / N**2 <= expected + 0.015, share
 
 
 # AccelForge 1.0.467, N = 1024, d = 64, statistics omitted
