@@ -248,6 +248,13 @@ class Tile:
             assert right.values is not None
             self._set(self.values + np.einsum("ij,ij->i", left.values, right.values)[:, None])
 
+    def add_column_sums(self, other: Tile) -> None:
+        """Add to this column the sums of the columns of another tile."""
+        self._changed(other)
+        if self.values is not None:
+            assert other.values is not None
+            self._set(self.values + other.values.sum(axis=0)[:, None])
+
     def subtract(self, other: Tile) -> None:
         """Subtract a tile of the same shape."""
         self._changed(other)
