@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(name="io", help="Data movement of attention: schedules, limits, and how far apart they are.")
 
 Direction = Literal["forward", "backward"]
+Form = Literal["attention", "input-side", "linear"]
 Tokens = Annotated[int | None, typer.Option(help="Query tokens of one sequence.")]
 KeyTokens = Annotated[int | None, typer.Option(help="Key tokens, when they differ from the query tokens.")]
 HeadDim = Annotated[int | None, typer.Option(help="Features of a query and a key.")]
@@ -99,6 +100,13 @@ def _directions(text: str) -> tuple[Direction, ...]:
     return known[text]
 
 
+def _form(text: str) -> Form:
+    known: dict[str, Form] = {"attention": "attention", "linear": "linear", "input-side": "input-side"}
+    if text not in known:
+        raise unknown_name("form of attention", text, known)
+    return known[text]
+
+
 def _print_json(value: Any) -> None:
     import json
 
@@ -111,6 +119,7 @@ def io(
     value_dim: ValueDim = None, key_tokens: KeyTokens = None, batch: Batch = 1, mask: MaskText = "dense",
     values_in_keys: Shared = False, fast_memory: FastMemory = None, device: Device = None, level: Level = "shared",
     dtype: Dtype = "float16", accumulators: Accumulators = None, scratch: Scratch = None, pass_: Pass = "forward",
+    form: Annotated[str, typer.Option(help="attention, linear, or input-side (X, Y, A1, A2, A3).")] = "attention",
     atomics: Annotated[bool, typer.Option("--atomics", help="Also rank schedules with write-only sums.")] = False,
     saved: Annotated[bool, typer.Option("--saved", help="Also rank backwards that start from stored scores.")] = False,
     levels: Annotated[bool, typer.Option("--levels", help="Plan every level of --device, not just one.")] = False,
@@ -131,7 +140,9 @@ def io(
         _print_levels(query, device, directions, as_json=as_json)
         return
     words = _fast_words(fast_memory, device, level, query.word_bytes)
-    plans = [plan(query.problem, words, direction=d, atomics=atomics, saved=saved) for d in directions]
+    plans = [
+        plan(query.problem, words, direction=d, form=_form(form), atomics=atomics, saved=saved) for d in directions
+    ]
     verified = [_verify(one.best.schedule.name, query.problem, words) for one in plans] if verify else []
     from wattention.report.io_document import plan_document
     from wattention.report.io_json import plans_to_json

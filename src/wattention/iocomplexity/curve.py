@@ -97,11 +97,7 @@ def trace_curve(
             got=f"{points} points from {low} to {high} words",
             wanted="at least 2 points over a rising range",
         )
-    marks = [
-        DeviceMark(device=name, level=level.name, fast_words=level.words(word_bytes))
-        for name in devices
-        for level in load_profile(name).fast_levels
-    ]
+    marks = _marks(devices, word_bytes)
     step = math.log(high / low) / (points - 1)
     plans = _plans(problem, direction, sorted({round(low * math.exp(i * step)) for i in range(points)}))
     names = sorted({planned.name for one in plans for planned in one.ranked})
@@ -119,6 +115,18 @@ def trace_curve(
         crossings=tuple(winner_changes(problem, plans)),
         marks=tuple(mark for mark in marks if plans[0].fast_words <= mark.fast_words <= plans[-1].fast_words),
     )
+
+
+def _marks(devices: Iterable[str], word_bytes: int) -> list[DeviceMark]:
+    """Levels of devices by size; levels of one name and size share a mark."""
+    owners: dict[tuple[int, str], list[str]] = {}
+    for name in devices:
+        for level in load_profile(name).fast_levels:
+            owners.setdefault((level.words(word_bytes), level.name), []).append(name)
+    return [
+        DeviceMark(device=", ".join(names), level=level, fast_words=words)
+        for (words, level), names in sorted(owners.items())
+    ]
 
 
 def _plans(problem: Problem, direction: Direction, sizes: list[int]) -> list[Plan]:

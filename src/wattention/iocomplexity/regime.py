@@ -29,6 +29,9 @@ def name_regime(plan: Plan) -> str:
 
 def describe_regime(plan: Plan) -> str:
     """The regime, and what decides in it."""
+    if plan.form == "linear":
+        fits = plan.fast_words > plan.problem.key_dim * plan.problem.value_dim
+        return f"Regime: the state of d_k x d_v words {'fits into' if fits else 'is larger than'} fast memory."
     squares = plan.fast_words / (plan.problem.key_dim * plan.problem.value_dim)
     meaning = {
         "resident": "one side of the problem stays in fast memory, so little but compulsory traffic is left",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.best_bound import BestBound
+from wattention.iocomplexity.bounds.literature import SHAPES
 from wattention.iocomplexity.claim import Claim
 from wattention.iocomplexity.execute import Verification
 from wattention.iocomplexity.levels import LevelPlan, Threshold
@@ -245,12 +246,18 @@ def _bounds_section(title: str, plan: Plan) -> Section:
         for one in bounds
     )
     return Section(
-        title=f"{title}: limits", table=Table(columns=_BOUND_COLUMNS, rows=rows), notes=_excluded(bounds[-1])
+        title=f"{title}: limits", table=Table(columns=_BOUND_COLUMNS, rows=rows), notes=_limit_notes(plan, bounds[-1])
     )
 
 
-def _excluded(narrowest: BestBound) -> tuple[str, ...]:
-    return tuple(f"Does not apply: {one.bound.name}: {one.reason}." for one in narrowest.excluded)
+def _limit_notes(plan: Plan, narrowest: BestBound) -> tuple[str, ...]:
+    excluded = [f"Does not apply: {one.bound.name}: {one.reason}." for one in narrowest.excluded]
+    shapes = [
+        f"Known shape, without constants: {shape.form} ({shape.source})."
+        for shape in SHAPES
+        if plan.form == "attention" and plan.direction in shape.direction
+    ]
+    return (*excluded, *shapes)
 
 
 def _verification_section(verifications: Sequence[tuple[str, Problem, Verification]]) -> Section:
