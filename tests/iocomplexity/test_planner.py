@@ -85,7 +85,9 @@ def test_schedules_that_recompute_or_start_from_saved_scores_are_not_compared_wi
     found = plan(square(4096, 128), 24_576, direction="backward", atomics=True, saved=True).by_name
     for name in ("two_pass", "autograd_backward", "small_cache_backward_saved"):
         assert found[name].algorithm_class is AlgorithmClass.RECOMPUTE
-        assert {value.bound.name for value in found[name].bound.holding} == {"C_b", "D_at", "D"}
+        holding = {value.bound.name for value in found[name].bound.holding}
+        assert holding >= {"C_b", "D_at", "D"}
+        assert not holding & {"E", "E+E"}
     assert found["one_pass"].algorithm_class is AlgorithmClass.ONCE
     assert found["one_pass_atomic"].algorithm_class is AlgorithmClass.WRITE_ONLY
     assert "D" not in {value.bound.name for value in found["one_pass_atomic"].bound.holding}

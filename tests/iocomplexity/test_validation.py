@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from wattention.iocomplexity.algorithm_class import AlgorithmClass
+from wattention.iocomplexity.best_bound import best_bound
 from wattention.iocomplexity.bounds.matmul import cosma_words, smith_words
 from wattention.iocomplexity.execute import execute
 from wattention.iocomplexity.planner import plan
@@ -86,3 +88,13 @@ def test_the_flash_attention_figure_is_reproduced() -> None:
     assert rows[256] == pytest.approx(5.15e9, rel=0.01)
     assert all(4.0e9 <= value <= 5.2e9 for value in rows.values())
     assert figure["standard_bytes"]() == pytest.approx(25.2e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("fast_words", "optimum"), [(3, 16), (4, 10), (5, 9), (6, 8)])
+def test_bounds_stay_below_the_exact_optimum_of_a_tiny_attention(fast_words: int, optimum: int) -> None:
+    """Two tokens, d = 1, one word an accumulator, P overwrites S, no normaliser: solved exactly elsewhere."""
+    tiny = attention_problem(tokens=2, head_dim=1)
+    for algorithm_class in AlgorithmClass:
+        if algorithm_class is not AlgorithmClass.STORED:  # the optimum need not store its scores
+            assert best_bound(tiny, fast_words, direction="forward", algorithm_class=algorithm_class).words <= optimum
+    assert smith_words(4, 2, fast_words) <= {3: 17, 4: 14, 6: 12}.get(fast_words, 12)
