@@ -234,10 +234,14 @@ def attention_problem(
     )
 
 
+_DEAR_BYTES, _FEW_SIZES = 256, 64
+
+
 class Blocks:
     """Cuts of one side of a problem into equal blocks, with the traffic each cut causes on the other side.
 
-    Only equalised sizes are worth considering: with T blocks, size = ceil(n / T). There are at most 2 sqrt(n) of them.
+    Only equalised sizes are worth considering: with T blocks, size = ceil(n / T). There are at most 2 sqrt(n) of them. Where
+    the mask has no closed form 64 of them have to do, and powers of two where unions are dear (many single pairs).
 
     Attributes:
         length: n, rows or keys cut.
@@ -249,6 +253,13 @@ class Blocks:
         self.length = pattern.queries if side == "queries" else pattern.keys
         self._seen = pattern.keys_seen if side == "queries" else pattern.queries_seeing
         self.sizes = equalised_sizes(self.length)
+        if pattern.union_bytes > _DEAR_BYTES:
+            self.sizes = np.minimum(1 << np.arange(self.length.bit_length() + 1), self.length)
+            self.sizes = np.unique(self.sizes)
+        elif pattern.union_bytes and len(self.sizes) > _FEW_SIZES:
+            few = np.geomspace(1, self.length, _FEW_SIZES).astype(np.int64)
+            self.sizes = np.unique(self.sizes[np.searchsorted(self.sizes, few, side="right") - 1])
+        self._closed_form = pattern.union_bytes == 0
         self._dense_other = (pattern.keys if side == "queries" else pattern.queries) if pattern.is_dense else None
         self._known: dict[int | tuple[int, int], int] = {}
 
@@ -276,7 +287,13 @@ class Blocks:
         """Touches of every equalised size."""
         if self._dense_other is not None:
             return np.asarray(-(-self.length // self.sizes) * self._dense_other)
-        return np.array([self.touches(int(size)) for size in self.sizes], dtype=np.int64)
+        counts = -(-self.length // self.sizes)
+        if not self._closed_form:
+            return np.array([self.touches(int(size)) for size in self.sizes], dtype=np.int64)
+        first = np.cumsum(counts) - counts
+        start = (np.arange(counts.sum()) - np.repeat(first, counts)) * np.repeat(self.sizes, counts)
+        stop = np.minimum(start + np.repeat(self.sizes, counts), self.length)
+        return np.asarray(np.add.reduceat(self._seen(start, stop), first))
 
     @cached_property
     def _best(self) -> Ints:
