@@ -341,8 +341,9 @@ def global_window_random(
         if value < least:
             raise UserError(f"{what} of a mask", got=value, wanted=f"at least {least}")
     rows, columns = -(-queries // block), -(-keys // block)
-    i, j = np.arange(rows)[:, None] + (columns - rows), np.arange(columns)[None, :]
-    cells = np.abs(i - j) <= window_blocks // 2 if window_blocks else np.zeros((rows, columns), np.bool_)
+    cells = np.zeros((rows, columns), np.bool_)
+    for i, row in enumerate(cells if window_blocks else (), start=columns - rows):
+        row[max(0, i - window_blocks // 2) : max(0, i + window_blocks // 2 + 1)] = True
     cells[:, :global_blocks] = True
     cells[:global_blocks, :] = True
     draw = np.random.default_rng(seed)
