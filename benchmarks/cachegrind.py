@@ -1,9 +1,10 @@
 """The cache simulator against cachegrind: the same tiled forward pass, once as an address trace, once as a C program.
 
 A small C program with the loop order of FlashAttention-2 (r queries with their outputs stay, keys and values stream) is
-written to a temporary folder, compiled and run under valgrind's cachegrind; its data misses are set beside the misses of the LRU simulator on the trace of the schedule with the same tiles. They are two programs: the compiler keeps
-sums in registers and lays scratch out in its own way, so agreement is expected within some percent where the tile fits
-the cache, and not where it does not.
+written to a temporary folder, compiled and run under valgrind's cachegrind; its data misses are set beside the misses
+of the LRU simulator on the trace of the schedule with the same tiles. They are two programs: the compiler keeps sums in
+registers and lays scratch out in its own way, so agreement is expected within some percent where the tile fits the
+cache, and not where it does not.
 
 Needs gcc and valgrind; says so and ends where one is missing.
 

@@ -92,7 +92,7 @@ def verify(
     schedule: Schedule, problem: Problem, fast_words: int, *, tiles: Tiles | None = None, seed: int = 0
 ) -> Verification:
     """Run with numbers; compare outputs with float64 and the count with the prediction."""
-    arrays = oracle.draw_inputs(problem, seed=seed)
+    arrays = _draw(schedule, problem, seed)
     execution = execute(schedule, problem, fast_words, tiles=tiles, arrays=arrays)
     wanted = oracle.outputs(schedule.form, schedule.direction, problem, arrays)
     if "l" in execution.outputs:
@@ -109,6 +109,11 @@ def _relative_error(got: Floats, exact: Floats) -> float:
     return float(np.abs(got[finite] - exact[finite]).max(initial=0.0) / size)
 
 
+def _draw(schedule: Schedule, problem: Problem, seed: int) -> Arrays:
+    draw = oracle.draw_input_side if schedule.form == "input-side" else oracle.draw_inputs
+    return draw(problem, seed=seed)
+
+
 def _place_inputs(
     machine: Machine, schedule: Schedule, problem: Problem, tiles: Tiles, arrays: Arrays | None
 ) -> list[str]:
@@ -118,9 +123,10 @@ def _place_inputs(
     shapes |= oracle.saved_shapes(schedule.facts.starts_from, problem, saved_keys)
     values: Arrays = {}
     if machine.numbers:
-        values = dict(oracle.draw_inputs(problem) if arrays is None else arrays)
+        values = dict(_draw(schedule, problem, 0) if arrays is None else arrays)
         if schedule.direction == "backward":
-            values |= oracle.saved_by_forward(problem, values, keys=saved_keys)
+            attention = oracle.projected(values) if schedule.form == "input-side" else values
+            values |= oracle.saved_by_forward(problem, attention, keys=saved_keys)
     for name, shape in shapes.items():
         machine.place(name, values.get(name, shape), role=ROLES.get(name, "inputs"))
     return list(shapes)

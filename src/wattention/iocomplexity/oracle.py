@@ -55,12 +55,31 @@ def backward(problem: Problem, arrays: Arrays) -> Arrays:
     return {"dQ": d_s @ arrays["K"], "dK": d_s.T @ arrays["Q"], "dV": p.T @ d_o}
 
 
+def draw_input_side(problem: Problem, *, seed: int = 0) -> Arrays:
+    """Normal A1, A2 (under the name K), A3 and dO; X and Y of spectral size about 1."""
+    draw, d = np.random.default_rng(seed), problem.key_dim
+    shapes = input_shapes("input-side", "forward", problem)
+    arrays = {name: draw.standard_normal(shape) for name, shape in shapes.items()}
+    return arrays | {
+        "X": arrays["X"] / np.sqrt(d),
+        "Y": arrays["Y"] / np.sqrt(d),
+        "dO": draw.standard_normal((problem.rows, problem.value_dim)),
+    }
+
+
+def projected(arrays: Arrays) -> Arrays:
+    """Q = A1 X and V = A3 Y beside the rest. Source: Li et al. 2024 (arXiv 2410.09397), section 2."""
+    return arrays | {"Q": arrays["A1"] @ arrays["X"], "V": arrays["A3"] @ arrays["Y"]}
+
+
 def input_shapes(form: str, direction: str, problem: Problem) -> dict[str, tuple[int, int]]:
     """Names and shapes of what a run starts from."""
-    del form
     q, k = (problem.rows, problem.key_dim), (problem.key_tokens, problem.key_dim)
     v, o = (problem.key_tokens, problem.value_dim), (problem.rows, problem.value_dim)
     shapes = {"Q": q, "K": k} if problem.values_in_keys else {"Q": q, "K": k, "V": v}
+    if form == "input-side":
+        d = problem.key_dim
+        shapes = {"A1": q, "K": k, "A3": k, "X": (d, d), "Y": (d, problem.value_dim)}
     if direction == "backward":
         shapes |= {"dO": o, "O": o, "L": (problem.rows, 1)}
     return shapes
@@ -102,6 +121,10 @@ def outputs(form: str, direction: str, problem: Problem, arrays: Arrays) -> Arra
     """The exact results of a run."""
     if form == "linear":
         return {"O": linear(problem, arrays)}
+    if form == "input-side" and direction == "backward":
+        return {"dX": arrays["A1"].T @ backward(problem, projected(arrays))["dQ"]}
+    if form == "input-side":
+        arrays = projected(arrays)
     if direction == "backward":
         return backward(problem, arrays)
     out = forward(problem, arrays)

@@ -91,7 +91,7 @@ def cuts_of(tiles: Mapping[str, int]) -> Cuts:
     )
 
 
-def _needs(problem: Problem) -> tuple[ScoreNeeds, ScoreNeeds, GatherNeeds, GatherNeeds]:
+def needs_of(problem: Problem) -> tuple[ScoreNeeds, ScoreNeeds, GatherNeeds, GatherNeeds]:
     """Of phases 1, 3, 2, and 4 and 5."""
     w = problem.widths
     return (
@@ -104,7 +104,7 @@ def _needs(problem: Problem) -> tuple[ScoreNeeds, ScoreNeeds, GatherNeeds, Gathe
 
 def plan_cuts(problem: Problem, fast_words: int) -> Cuts | None:
     """The best cut of each phase, with scratch for all rows; None when nothing fits."""
-    p_needs, dp_needs, v_needs, k_needs = _needs(problem)
+    p_needs, dp_needs, v_needs, k_needs = needs_of(problem)
     delta = plan_delta(problem, fast_words)
     p, dp = plan_scores(problem, fast_words, p_needs), plan_scores(problem, fast_words, dp_needs)
     dv = plan_gather(problem, problem.key_blocks, fast_words, v_needs)
@@ -117,7 +117,7 @@ def plan_cuts(problem: Problem, fast_words: int) -> Cuts | None:
 
 def least_words(problem: Problem) -> int:
     """Words of fast memory that the smallest tiles need."""
-    p_needs, dp_needs, v_needs, k_needs = _needs(problem)
+    p_needs, dp_needs, v_needs, k_needs = needs_of(problem)
     return max(
         least_for_delta(problem),
         least_for_scores(problem, p_needs),
@@ -130,7 +130,7 @@ def least_words(problem: Problem) -> int:
 def count(problem: Problem, cuts: Cuts) -> Count:
     """Exact count."""
     w, pairs, panel_rows = problem.widths, problem.pairs, cuts.panel_rows
-    p_needs, dp_needs, v_needs, k_needs = _needs(problem)
+    p_needs, dp_needs, v_needs, k_needs = needs_of(problem)
     panels = problem.query_blocks.cut(panel_rows)
     statistics = problem.q1 * w.statistic
     form_p = Part(
@@ -173,10 +173,10 @@ def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:
         pairs = int(problem.row_lengths[panel].sum())
         machine.reserve("P", (panel.stop - panel.start, problem.key_tokens), role="scratch", scratch=pairs)
         for block in problem.query_blocks.cut(cuts.p.rows, panel):
-            _probabilities_of_block(machine, problem, cuts.p, block, panel.start)
+            probabilities_of_block(machine, problem, cuts.p, block, panel.start)
         gather_panel(machine, problem, cuts.dv, into="dV", other="dO", panel=panel, started=started["dV"])
         for block in problem.query_blocks.cut(cuts.dp.rows, panel):
-            _score_gradients_of_block(machine, problem, cuts.dp, block, panel.start)
+            score_gradients_of_block(machine, problem, cuts.dp, block, panel.start)
         gather_panel(machine, problem, cuts.dq, into="dQ", other="K", panel=panel, started=started["dQ"])
         gather_panel(machine, problem, cuts.dk, into="dK", other="Q", panel=panel, started=started["dK"])
         machine.discard("P")
@@ -203,7 +203,7 @@ def gather_panel(
     )
 
 
-def _probabilities_of_block(machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, start: int) -> None:
+def probabilities_of_block(machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, start: int) -> None:
     """Phase 1 of one block of rows."""
     live = problem.tile(block, slice(0, problem.key_tokens))
     if live.pairs:
@@ -215,7 +215,7 @@ def _probabilities_of_block(machine: Machine, problem: Problem, tiles: ScoreTile
                 machine.store(p, "P", shifted(pair.rows, start), pair.keys, where=pair.mask)
 
 
-def _score_gradients_of_block(machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, start: int) -> None:
+def score_gradients_of_block(machine: Machine, problem: Problem, tiles: ScoreTiles, block: slice, start: int) -> None:
     """Phase 3 of one block of rows."""
     live = problem.tile(block, slice(0, problem.key_tokens))
     if live.pairs:
