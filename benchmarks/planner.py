@@ -1,0 +1,84 @@
+"""How long one planner query takes, and how far the best schedules are from the best bounds.
+
+A query plans every schedule, predicts its exact counts and finds the bounds of its class. The mapper AccelForge 1.0.467
+takes 38 to 143 s for the same backward question (N = 1024, d = 64; recorded on another machine, not measured here: its
+own search is not started by this script).
+
+Run: python benchmarks/planner.py [--ratios]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+from wattention.iocomplexity.algorithm_class import AlgorithmClass
+from wattention.iocomplexity.planner import plan
+from wattention.iocomplexity.problem import Problem, attention_problem
+
+QUERY_LIMIT_S = 0.050
+RECORDED_MAPPER_S = (38.0, 143.0)
+MASKS = ("dense", "causal", "window:256", "bigbird:block=64,global=2,window=3,random=3")
+SQUARES = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 1.5, 2, 2.5, 4, 10, 16, 32)
+
+
+def query_s(problem_of: str, tokens: int, head_dim: int, fast_words: int, direction: str) -> float:
+    """Seconds of one query on a fresh problem: building the mask and its tables is part of it."""
+    start = time.perf_counter()
+    problem = attention_problem(tokens=tokens, head_dim=head_dim, mask=problem_of)
+    plan(problem, fast_words, direction=direction)  # type: ignore[arg-type]
+    return time.perf_counter() - start
+
+
+def print_times() -> None:
+    query_s("dense", 256, 32, 4096, "forward")  # imports of all schedules and bounds
+    query_s("dense", 256, 32, 4096, "backward")
+    print(f"{'query':62} median   worst")
+    for mask in MASKS:
+        for tokens, head_dim, direction in ((1024, 64, "forward"), (1024, 64, "backward"), (16384, 128, "backward")):
+            times = [query_s(mask, tokens, head_dim, m, direction) for m in (4162, 16641, 66304) for _ in range(3)]
+            label = f"{direction}, {tokens} tokens, head dim {head_dim}, {mask}"
+            print(f"{label:62} {statistics.median(times) * 1e3:5.1f} ms {max(times) * 1e3:5.1f} ms")
+    backward = [query_s("dense", 1024, 64, m, "backward") for m in (4162, 16641, 66304, 262339) for _ in range(5)]
+    faster = RECORDED_MAPPER_S[0] / statistics.median(backward)
+    print(f"\nlimit {QUERY_LIMIT_S * 1e3:.0f} ms; {faster:.0f} times faster than a mapper's recorded 38 s")
+
+
+def print_ratios(problem: Problem) -> None:
+    """The table of docs/theory/tightness.md."""
+    square = problem.key_dim**2
+    print(
+        "| M/d^2 | pass | best schedule, scores once | words a pair | bound | ratio | best with recomputation | ratio |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for per_square in SQUARES:
+        for direction in ("forward", "backward"):
+            found = plan(problem, int(per_square * square), direction=direction)
+            cells = [f"{per_square:.4g}", direction]
+            for algorithm_class in (AlgorithmClass.ONCE, AlgorithmClass.RECOMPUTE):
+                best, bound = found.best_of(algorithm_class), found.bound(algorithm_class)
+                assert best is not None
+                name = (
+                    f"{best.name} ({bound.active.bound.name})"
+                    if algorithm_class is AlgorithmClass.RECOMPUTE
+                    else best.name
+                )
+                cells.append(name)
+                if algorithm_class is AlgorithmClass.ONCE:
+                    cells += [f"{best.words / problem.pairs:.2f}", bound.active.bound.name]
+                cells.append(f"{best.words / bound.words:.2f}")
+            print("| " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ratios", action="store_true", help="print the table of ratios instead of times")
+    if parser.parse_args().ratios:
+        print_ratios(attention_problem(tokens=16384, head_dim=128))
+    else:
+        print_times()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""One-pass backward with query rows kept: room that blocks of whole keys leave over holds Q, dO and dQ of some rows.
+
+The order of ``one_pass`` pays 4 n d words for every block of keys after the first, and the number of blocks T jumps.
+Here the idle room holds rows for good, which are then loaded, and their dQ written, only once:
+
+    c (2 d_k + 2 d_v) + kept (2 d_k + d_v + 2) + b (2 c + d_k + d_v + 2) <= M, with b rows of a tile of pairs at a time,
+    words = 2 n_k (d_k + d_v) + kept (2 d_k + d_v + 2) + (n_q - kept)(T (3 d_k + d_v + 2) - d_k) + D
+    just below M = 4 n d (T = 2) a third fewer words than one_pass; with every row kept only compulsory traffic is left.
+Source: this project.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wattention.iocomplexity.counts import Count, Part, joined
+from wattention.iocomplexity.gradients import DeltaTiles, delta_part, least_for_delta, make_delta, plan_delta
+from wattention.iocomplexity.layout import Started
+from wattention.iocomplexity.machine import Machine
+from wattention.iocomplexity.masks import Ints
+from wattention.iocomplexity.problem import PairTile, Problem
+from wattention.iocomplexity.products import locate
+from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
+from wattention.iocomplexity.tile import Tile
+
+
+def plan(problem: Problem, fast_words: int) -> Tiles:
+    """The block of keys and the kept rows that move the fewest words together, and the tile of pairs left."""
+    delta, least = plan_delta(problem, fast_words), max(least_for_delta(problem), _room(problem, 1, 0, 1))
+    if delta is None or fast_words < least:
+        raise FastMemoryTooSmallError("one_pass_rows_kept", got=fast_words, least_words=least)
+    sizes = problem.key_blocks.sizes
+    sizes = sizes[
+        : int(np.searchsorted(sizes, (fast_words - _room(problem, 0, 0, 1)) // _block_words(problem), "right"))
+    ]
+    kept = np.minimum(problem.rows, (fast_words - _room(problem, sizes, 0, 1)) // _row_words(problem))
+    at = int(np.argmin(_row_traffic(problem, -(-problem.key_tokens // sizes), kept)))
+    keys, rows = int(sizes[at]), int(kept[at])
+    idle = fast_words - _room(problem, keys, rows, 0)
+    step = idle // (_room(problem, keys, rows, 1) - _room(problem, keys, rows, 0))
+    return {
+        "delta_rows": delta.rows,
+        "delta_dim": delta.dim,
+        "keys": keys,
+        "kept": rows,
+        "rows": min(step, problem.rows),
+    }
+
+
+def _room(problem: Problem, keys: Any, kept: Any, rows: int) -> Any:
+    """Words in use: K, V, dK, dV of a block; the kept rows; Q, dO, L, D and two tiles of pairs of passing rows."""
+    w, dim = problem.widths, problem.key_dim + problem.value_dim
+    passing = 2 * keys * w.accumulators + dim * w.inputs + 2 * w.statistic
+    return keys * dim * (w.inputs + w.accumulators) + kept * _row_words(problem) + rows * passing
+
+
+def _block_words(problem: Problem) -> int:
+    """Words one more key of a block takes, with one row passing."""
+    return int(_room(problem, 1, 0, 1) - _room(problem, 0, 0, 1))
+
+
+def _row_words(problem: Problem) -> int:
+    """Words of one kept row: Q, dO, dQ, L, D."""
+    w = problem.widths
+    return (problem.key_dim + problem.value_dim) * w.inputs + problem.key_dim * w.accumulators + 2 * w.statistic
+
+
+def _row_traffic(problem: Problem, blocks: Ints, kept: Ints) -> Ints:
+    """Words of Q, dO, L, D and dQ: once for kept rows, for each block of keys for the others."""
+    w, d_k = problem.widths, problem.key_dim
+    visit = (d_k + problem.value_dim) * w.inputs + 2 * w.statistic + d_k * w.accumulators
+    return np.asarray(kept * visit + (problem.rows - kept) * (blocks * visit + (blocks - 1) * d_k * w.accumulators))
+
+
+def predict(problem: Problem, tiles: Tiles) -> Count:
+    """Exact count."""
+    p, w = problem, problem.widths
+    blocks, rest = -(-p.key_tokens // tiles["keys"]), p.rows - tiles["kept"]
+    visits, key_words = tiles["kept"] + rest * blocks, p.key_tokens * (p.key_dim + p.value_dim) * w.inputs
+    statistics, sums = 2 * visits * w.statistic, p.key_dim * w.accumulators
+    main = Part(
+        loads=key_words + visits * (p.key_dim + p.value_dim) * w.inputs + statistics + rest * (blocks - 1) * sums,
+        stores=key_words + visits * sums,
+        statistics_loads=statistics,
+        peak=int(_room(p, tiles["keys"], tiles["kept"], tiles["rows"])),
+        multiply_adds=p.pairs * (3 * p.key_dim + 2 * p.value_dim),
+        exponentials=p.pairs,
+    )
+    return joined(delta_part(p, _delta(tiles)), main)
+
+
+def _delta(tiles: Tiles) -> DeltaTiles:
+    return DeltaTiles(rows=tiles["delta_rows"], dim=tiles["delta_dim"])
+
+
+def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
+    """Q, K, V, dO, O, L -> dQ (n_q, d_k), dK (n_k, d_k), dV (n_k, d_v)."""
+    make_delta(machine, problem, _delta(tiles))
+    machine.reserve("dQ", (problem.rows, problem.key_dim), role="accumulators")
+    machine.reserve("dK", (problem.key_tokens, problem.key_dim))
+    machine.reserve("dV", (problem.key_tokens, problem.value_dim))
+    kept, started = slice(0, tiles["kept"]), Started(problem.rows)
+    with (
+        machine.load("Q", kept) as q,
+        machine.load("dO", kept) as d_out,
+        machine.load("L", kept) as log_normaliser,
+        machine.load("D", kept) as delta,
+        machine.zeros(tiles["kept"], problem.key_dim, name="dQ") as d_q,
+    ):
+        for block in problem.key_blocks.cut(tiles["keys"]):
+            _key_block(machine, problem, tiles, block, (q, d_out, log_normaliser, delta, d_q), started)
+        machine.store(d_q, "dQ", kept)
+
+
+def _key_block(
+    machine: Machine, problem: Problem, tiles: Tiles, block: slice, resident: tuple[Tile, ...], started: Started
+) -> None:
+    """All rows meet one block of keys: first the kept ones, then the others as they stream past."""
+    height, kept = block.stop - block.start, slice(0, tiles["kept"])
+    with (
+        machine.load("K", block) as k,
+        machine.load("V", block) as v,
+        machine.zeros(height, problem.key_dim, name="dK") as d_k,
+        machine.zeros(height, problem.value_dim, name="dV") as d_v,
+    ):
+        keys = (k, v, d_k, d_v)
+        for rows in problem.query_blocks.cut(tiles["rows"], kept):
+            *queries, d_q = (tile.part(rows=locate(rows, kept)) for tile in resident)
+            pair = problem.tile(rows, block)
+            with machine.zeros(pair.height, pair.width, name="dP") as d_s:
+                _meet(machine, problem, pair, queries, keys, d_s)
+                d_q.add_product(d_s, k, over=pair)
+        for rows in problem.query_blocks.cut(tiles["rows"], slice(kept.stop, problem.rows)):
+            pair = problem.tile(rows, block)
+            with (
+                machine.load("Q", rows) as q,
+                machine.load("dO", rows) as d_out,
+                machine.load("L", rows) as log_normaliser,
+                machine.load("D", rows) as delta,
+                machine.zeros(pair.height, pair.width, name="dP") as d_s,
+            ):
+                _meet(machine, problem, pair, [q, d_out, log_normaliser, delta], keys, d_s)
+                machine.accumulate("dQ", rows, slice(None), d_s, k, fresh=started.fresh(rows), over=pair)
+        machine.store(d_k, "dK", block)
+        machine.store(d_v, "dV", block)
+
+
+def _meet(
+    machine: Machine, problem: Problem, pair: PairTile, queries: list[Tile], keys: tuple[Tile, ...], d_s: Tile
+) -> None:
+    """Some rows meet the block: P, dV, dP, dS into ``d_s``, and dK."""
+    (q, d_out, log_normaliser, delta), (k, v, d_k, d_v) = queries, keys
+    with machine.zeros(pair.height, pair.width, name="P") as p:
+        p.add_product(q, k.T, onto=pair, scale=problem.score_scale)
+        p.exp_minus(log_normaliser, over=pair)
+        d_v.add_product(p.T, d_out, over=pair)
+        d_s.add_product(d_out, v.T, onto=pair)
+        d_s.to_score_gradient(p, delta, over=pair, scale=problem.score_scale)
+    d_k.add_product(d_s.T, q, over=pair)
+
+
+def _refuses(problem: Problem) -> str | None:
+    if problem.values_in_keys:
+        return "values lie inside the keys, whose gradients would be one array"
+    return None if problem.mask.is_dense else "keeps rows only where every query sees every key"
+
+
+SCHEDULE = Schedule(
+    name="one_pass_rows_kept",
+    title="One pass, five products, rows kept in the room left over",
+    direction="backward",
+    source="this project",
+    facts=Facts(forms_scores_once=True, materialises=False),
+    plan=plan,
+    predict=predict,
+    run=run,
+    refuses=_refuses,
+)
