@@ -82,6 +82,24 @@ class Graph:
         """The nodes without a step: in slow memory at the start."""
         return frozenset(i for i, own in enumerate(self.steps_of) if not own)
 
+    @cached_property
+    def useful(self) -> Graph:
+        """The graph without the nodes from which no path leads to an output."""
+        useful = set(self.outputs)
+        for v in range(len(self) - 1, -1, -1):
+            if v in useful:
+                useful.update(self.operands[v])
+        if len(useful) == len(self):
+            return self
+        number = {v: i for i, v in enumerate(sorted(useful))}
+        steps = tuple(
+            Step(number[step.target], tuple(number[u] for u in step.operands), step.last)
+            for step in self.steps
+            if step.target in useful
+        )
+        nodes = tuple(self.nodes[v] for v in sorted(useful))
+        return Graph(name=self.name, nodes=nodes, steps=steps, outputs=frozenset(number[v] for v in self.outputs))
+
     @property
     def has_accumulators(self) -> bool:
         """Whether some node is made by more than one step."""
@@ -184,6 +202,13 @@ def _cycle(before: Mapping[str, set[str]], rest: set[str]) -> list[str]:
         path.append(node)
         node = min(before[node] & rest)
     return [node, *reversed(path[path.index(node) :])]
+
+
+def compulsory(graph: Graph, load_cost: int = 1, store_cost: int = 1) -> int:
+    """Return the traffic no game avoids: each input that a useful node reads, and each output, once."""
+    useful = graph.useful
+    read = sum(bool(useful.readers[v]) for v in useful.inputs)
+    return read * load_cost + len(useful.outputs - useful.inputs) * store_cost
 
 
 def to_json(graph: Graph) -> dict[str, Any]:
