@@ -342,7 +342,7 @@ class AgainGame:
                             v, np.uint64(out), np.uint64(saved), *state, *limits, cheap, *self.structure, log
                         )
                         end = int(outputs) & ~int(b) == 0
-                        image = smallest(b, a, U0, self.images, self.images, scratch)
+                        image = smallest(np.uint64(b), np.uint64(a), U0, self.images, self.images, scratch)
                         if (int(b), 0, 0) == wanted if end else tuple(map(int, image)) == wanted:
                             cost = (own & ~red).bit_count() * self.load_cost
                             cost += (int(b) & ~blue).bit_count() * self.store_cost
