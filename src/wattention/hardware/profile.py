@@ -1,0 +1,143 @@
+"""A device as data: memory levels, peak rates and power, every number with its unit and its source.
+
+A profile is one TOML file of ``profiles/`` (or the user's own). A number is a table ``{ value, unit, source }`` in base
+units (byte, byte/s, flop/s, W); a number without a source, an unknown key or a memory hierarchy that does not grow from
+the inside out is refused. What is not known is left out, never guessed; a figure written down from memory says
+"recalled, not checked" in its source, and whoever prints it can ask for :attr:`Number.recalled`.
+
+The levels run from the innermost to the outermost. ``capacity`` is what ONE holder of the level can use for its own
+working set (one warp's registers, one block's shared memory, a core's L1), which is what the two-level memory model
+calls fast memory; ``count`` says how many such holders the device has.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from wattention.core.errors import UserError, unknown_name
+
+RECALLED = "recalled, not checked"
+Unit = Literal["byte", "byte/s", "flop/s", "W", "count"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class Number(_Frozen):
+    """One figure of a device, in base units, and where it was read."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    unit: Unit
+    source: Annotated[str, Field(min_length=8)]
+
+    @property
+    def recalled(self) -> bool:
+        """Whether the figure was written down from memory and still awaits a look at its source."""
+        return RECALLED in self.source
+
+
+def _in_unit(unit: Unit, number: Number | None, where: str) -> None:
+    if number is not None and number.unit != unit:
+        raise ValueError(f"{where} is in {number.unit}, wanted {unit}")
+
+
+class MemoryLevel(_Frozen):
+    """One level of the memory hierarchy, seen by the one that works in it."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
+    holder: Annotated[str, Field(min_length=1)]
+    capacity: Number
+    count: Number | None = None
+    bandwidth: Number | None = None
+    """Bytes per second between this level and the one inside it, summed over the whole device."""
+
+    @model_validator(mode="after")
+    def _units(self) -> MemoryLevel:
+        _in_unit("byte", self.capacity, f"capacity of {self.name}")
+        _in_unit("count", self.count, f"count of {self.name}")
+        _in_unit("byte/s", self.bandwidth, f"bandwidth of {self.name}")
+        return self
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes one holder can use."""
+        return int(self.capacity.value)
+
+    def words(self, word_bytes: int) -> int:
+        """Words of ``word_bytes`` bytes that one holder can use."""
+        return self.capacity_bytes // word_bytes
+
+
+class HardwareProfile(_Frozen):
+    """A device: its memory hierarchy from the inside out, peak rates by dtype and power."""
+
+    schema_version: Literal[1]
+    title: Annotated[str, Field(min_length=3)]
+    kind: Literal["gpu", "cpu", "tpu"]
+    vendor: Annotated[str, Field(min_length=2)]
+    levels: Annotated[tuple[MemoryLevel, ...], Field(min_length=2)]
+    peak: dict[str, Number] = {}
+    """Dense peak rate by dtype of the operands, accumulators in float32; no sparsity."""
+    idle_power: Number | None = None
+    power_limit: Number | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> HardwareProfile:
+        _in_unit("W", self.idle_power, "idle_power")
+        _in_unit("W", self.power_limit, "power_limit")
+        for dtype, rate in self.peak.items():
+            _in_unit("flop/s", rate, f"peak of {dtype}")
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names):
+            raise ValueError(f"levels with one name: {names}")
+        for inner, outer in zip(self.levels, self.levels[1:], strict=False):
+            if inner.capacity.value >= outer.capacity.value:
+                raise ValueError(f"levels must grow from the inside out: {inner.name} is not smaller than {outer.name}")
+            if inner.bandwidth and outer.bandwidth and inner.bandwidth.value < outer.bandwidth.value:
+                raise ValueError(f"bandwidth must fall from the inside out: {inner.name} is slower than {outer.name}")
+        if self.idle_power and self.power_limit and self.idle_power.value >= self.power_limit.value:
+            raise ValueError("idle_power is not below power_limit")
+        return self
+
+    @property
+    def main_memory(self) -> MemoryLevel:
+        """The outermost level, which holds the tensors."""
+        return self.levels[-1]
+
+    @property
+    def fast_levels(self) -> tuple[MemoryLevel, ...]:
+        """Every level that can be the fast memory of a kernel: all but the main memory."""
+        return self.levels[:-1]
+
+    def level(self, name: str) -> MemoryLevel:
+        """The level called ``name``, in any case."""
+
+        for level in self.levels:
+            if level.name.lower() == name.lower():
+                return level
+        raise unknown_name(f"memory level of {self.title}", name, [level.name for level in self.levels])
+
+
+def read_profile(path: Path) -> HardwareProfile:
+    """Read one profile file; every fault of the file is named with its key."""
+    import tomllib
+
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError("cannot read the hardware profile", got=path, wanted="an existing TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the hardware profile {path.name} is not TOML", got=error, do="mend the file") from error
+    try:
+        return HardwareProfile.model_validate(data)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'profile'}: {e['msg']}" for e in error.errors())
+        raise UserError(
+            f"the hardware profile {path.name} is not valid",
+            got=faults,
+            wanted="known keys only, and every number as { value, unit, source }",
+        ) from error

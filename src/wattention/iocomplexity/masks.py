@@ -1,0 +1,447 @@
+"""Attention masks, as far as data movement cares: who sees whom, and how many words a blocked sweep must touch.
+
+A schedule cuts queries into blocks of r rows and keys into blocks of c keys. With tiles trimmed to the rows and keys
+that take part, every word count of this package needs three things of a mask only:
+
+* E, the number of unmasked pairs;
+* key touches(r) = sum over query blocks of the number of distinct keys the block sees (r -> how often keys are
+streamed);
+* query touches(c) = the same with the roles exchanged.
+
+Dense, causal and window masks are bands and answer in closed form; all others are bit matrices of cells (a cell may
+be a single pair or a whole block), whose unions are taken 8 pairs at a time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattention.core.errors import UserError, unknown_name
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Mask(ABC):
+    """Which of ``queries`` x ``keys`` pairs are computed."""
+
+    def __init__(self, name: str, queries: int, keys: int) -> None:
+        for what, size in (("query tokens of a mask", queries), ("key tokens of a mask", keys)):
+            if size < 1:
+                raise UserError(what, got=size, wanted="at least 1")
+        self.name, self.queries, self.keys = name, queries, keys
+
+    def __repr__(self) -> str:
+        return f"<mask {self.name} {self.queries} x {self.keys}>"
+
+    @abstractmethod
+    def keys_seen(self, start: Ints, stop: Ints) -> Ints:
+        """Distinct keys seen by the queries start..stop-1, for arrays of ranges."""
+
+    @abstractmethod
+    def queries_seeing(self, start: Ints, stop: Ints) -> Ints:
+        """Distinct queries that see one of the keys start..stop-1, for arrays of ranges."""
+
+    @abstractmethod
+    def tile(self, queries: slice, keys: slice) -> Bools:
+        """The mask of one tile, True where the pair is computed."""
+
+    @abstractmethod
+    def pairs_in(self, queries: slice, keys: slice) -> int:
+        """Unmasked pairs of one tile."""
+
+    @property
+    @abstractmethod
+    def query_degrees(self) -> Ints:
+        """Keys seen by each query."""
+
+    @abstractmethod
+    def keys_of_rows_with_choice(self) -> int:
+        """Distinct keys seen by the queries that see at least two keys."""
+
+    @cached_property
+    def pairs(self) -> int:
+        """Unmasked pairs."""
+        return int(self.query_degrees.sum())
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every query sees every key."""
+        return self.pairs == self.queries * self.keys
+
+
+class Band(Mask):
+    """Query i sees keys i + offset - left .. i + offset + right, where offset = keys - queries aligns the last of both.
+
+    Dense, causal (right = 0), sliding window (right = 0, left = W - 1) and two-sided windows are bands.
+    """
+
+    def __init__(self, name: str, queries: int, keys: int, *, left: int, right: int) -> None:
+        super().__init__(name, queries, keys)
+        self.left, self.right, self.offset = left, right, keys - queries
+
+    def _low(self, query: Any) -> Any:
+        return np.clip(query + self.offset - self.left, 0, self.keys)
+
+    def _high(self, query: Any) -> Any:
+        return np.clip(query + self.offset + self.right + 1, 0, self.keys)
+
+    def keys_seen(self, start: Ints, stop: Ints) -> Ints:
+        """Neighbouring queries see overlapping or adjacent keys, so a range of queries sees a range of keys."""
+        return np.asarray(np.maximum(self._high(stop - 1) - self._low(start), 0))
+
+    def queries_seeing(self, start: Ints, stop: Ints) -> Ints:
+        """Query i sees a key of the range iff start - right <= i + offset < stop + left."""
+        low = np.clip(start - self.right - self.offset, 0, self.queries)
+        high = np.clip(stop + self.left - self.offset, 0, self.queries)
+        return np.asarray(np.maximum(high - low, 0))
+
+    def tile(self, queries: slice, keys: slice) -> Bools:
+        """The mask of one tile."""
+        i = np.arange(queries.start, queries.stop)[:, None] + self.offset
+        j = np.arange(keys.start, keys.stop)[None, :]
+        return (j >= i - self.left) & (j <= i + self.right)
+
+    def pairs_in(self, queries: slice, keys: slice) -> int:
+        """Closed form: a sum of clipped arithmetic progressions, j <= i + right minus j < i - left."""
+        rows, columns = queries.stop - queries.start, keys.stop - keys.start
+        first = queries.start + self.offset - keys.start
+        return _staircase(first + self.right + 1, rows, columns) - _staircase(first - self.left, rows, columns)
+
+    @cached_property
+    def query_degrees(self) -> Ints:
+        """Keys seen by each query."""
+        i = np.arange(self.queries)
+        return np.asarray(np.maximum(self._high(i) - self._low(i), 0))
+
+    def keys_of_rows_with_choice(self) -> int:
+        """Queries with two keys or more are neighbours, so they see a range of keys."""
+        rows = np.flatnonzero(self.query_degrees >= 2)
+        return int(self.keys_seen(rows[:1], rows[-1:] + 1)[0]) if rows.size else 0
+
+
+def _staircase(first: int, rows: int, columns: int) -> int:
+    """Return sum over i < rows of clip(first + i, 0, columns)."""
+    begin, end = max(0, -first), max(0, min(rows, columns - first))
+    climbing = max(0, end - begin)
+    full = rows - max(begin, end) if first + rows > columns else 0
+    return climbing * (2 * (first + begin) + climbing - 1) // 2 + max(0, full) * columns
+
+
+class CellMask(Mask):
+    """A mask given by a boolean matrix of cells, each cell ``cell`` x ``cell`` pairs (the last ones may be cut off)."""
+
+    def __init__(self, name: str, queries: int, keys: int, cells: Bools, *, cell: int = 1) -> None:
+        super().__init__(name, queries, keys)
+        wanted = (-(-queries // cell), -(-keys // cell))
+        if cells.shape != wanted:
+            raise UserError(
+                "the mask does not fit the problem",
+                got=f"a {cells.shape[0]} x {cells.shape[1]} matrix of cells",
+                wanted=f"{wanted[0]} x {wanted[1]} cells of {cell} for {queries} queries and {keys} keys",
+            )
+        self.cells, self.cell = np.asarray(cells, dtype=np.bool_), cell
+        self._by_query = _BitRows(self.cells, cell, keys)
+        self._by_key = _BitRows(self.cells.T, cell, queries)
+
+    def keys_seen(self, start: Ints, stop: Ints) -> Ints:
+        """Size of the union of the rows of cells each range covers."""
+        return self._by_query.union_sizes(start // self.cell, (stop - 1) // self.cell + 1)
+
+    def queries_seeing(self, start: Ints, stop: Ints) -> Ints:
+        """Size of the union of the columns of cells each range covers."""
+        return self._by_key.union_sizes(start // self.cell, (stop - 1) // self.cell + 1)
+
+    def tile(self, queries: slice, keys: slice) -> Bools:
+        """The mask of one tile."""
+        if self.cell == 1:
+            return np.asarray(self.cells[queries, keys])
+        i = np.arange(queries.start, queries.stop) // self.cell
+        j = np.arange(keys.start, keys.stop) // self.cell
+        return np.asarray(self.cells[np.ix_(i, j)])
+
+    def pairs_in(self, queries: slice, keys: slice) -> int:
+        """Unmasked pairs of one tile."""
+        return int(np.count_nonzero(self.tile(queries, keys)))
+
+    @cached_property
+    def query_degrees(self) -> Ints:
+        """Keys seen by each query."""
+        rows = np.arange(self.cells.shape[0])
+        return np.repeat(self._by_query.union_sizes(rows, rows + 1), self.cell)[: self.queries]
+
+    def keys_of_rows_with_choice(self) -> int:
+        """Distinct keys seen by the queries that see at least two keys."""
+        chosen = np.asarray(self.cells[self.query_degrees[:: self.cell] >= 2].any(axis=0, keepdims=True))
+        return int(_BitRows(chosen, self.cell, self.keys).union_sizes(np.array([0]), np.array([1]))[0])
+
+
+class _BitRows:
+    """Rows of cells packed eight to a byte, so that the union of many rows is a bitwise or."""
+
+    def __init__(self, cells: Bools, cell: int, length: int) -> None:
+        bits = np.packbits(cells, axis=1)
+        self._bits = np.concatenate([bits, np.zeros((1, bits.shape[1]), np.uint8)])
+        self._cell, self._cut_off = cell, cell * cells.shape[1] - length
+        self._last_byte, self._last_bit = (cells.shape[1] - 1) // 8, 7 - (cells.shape[1] - 1) % 8
+
+    def union_sizes(self, start: Ints, stop: Ints) -> Ints:
+        """Pairs a row of pairs has in the union of the rows of cells start..stop-1."""
+        edges = np.stack([start, stop], axis=1).ravel()
+        union = np.bitwise_or.reduceat(self._bits, edges, axis=0)[::2]
+        ones = _POPCOUNT[union].sum(axis=1, dtype=np.int64)
+        last = (union[:, self._last_byte] >> self._last_bit) & 1
+        return np.asarray(ones * self._cell - last.astype(np.int64) * self._cut_off)
+
+
+_POPCOUNT = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+
+
+class RepeatedQueries(Mask):
+    """Each query ``times`` times in a row: the query heads of one key/value head, stacked query by query."""
+
+    def __init__(self, mask: Mask, times: int) -> None:
+        super().__init__(mask.name, mask.queries * times, mask.keys)
+        self.mask, self.times = mask, times
+
+    def _range(self, queries: slice) -> slice:
+        return slice(queries.start // self.times, (queries.stop - 1) // self.times + 1)
+
+    def keys_seen(self, start: Ints, stop: Ints) -> Ints:
+        """Distinct keys seen by the queries the ranges cover."""
+        return self.mask.keys_seen(start // self.times, (stop - 1) // self.times + 1)
+
+    def queries_seeing(self, start: Ints, stop: Ints) -> Ints:
+        """Distinct query rows that see one of the keys."""
+        return self.mask.queries_seeing(start, stop) * self.times
+
+    def tile(self, queries: slice, keys: slice) -> Bools:
+        """The mask of one tile."""
+        covered = self._range(queries)
+        skip = queries.start - covered.start * self.times
+        rows = np.repeat(self.mask.tile(covered, keys), self.times, axis=0)
+        return rows[skip : skip + queries.stop - queries.start]
+
+    def pairs_in(self, queries: slice, keys: slice) -> int:
+        """Whole repeated queries in closed form; the cut ones at both ends by themselves."""
+        if queries.stop <= queries.start:
+            return 0
+        covered = self._range(queries)
+        pairs = self.times * self.mask.pairs_in(covered, keys)
+        before = queries.start - covered.start * self.times
+        after = covered.stop * self.times - queries.stop
+        if before:
+            pairs -= before * self.mask.pairs_in(slice(covered.start, covered.start + 1), keys)
+        if after:
+            pairs -= after * self.mask.pairs_in(slice(covered.stop - 1, covered.stop), keys)
+        return pairs
+
+    @cached_property
+    def query_degrees(self) -> Ints:
+        """Keys seen by each query row."""
+        return np.repeat(self.mask.query_degrees, self.times)
+
+    def keys_of_rows_with_choice(self) -> int:
+        """Repeating queries adds no key."""
+        return self.mask.keys_of_rows_with_choice()
+
+
+# --- the masks by name ------------------------------------------------------------------------------------------------
+
+
+def dense(queries: int, keys: int) -> Band:
+    """Every query sees every key."""
+    return Band("dense", queries, keys, left=queries + keys, right=queries + keys)
+
+
+def causal(queries: int, keys: int) -> Band:
+    """A query sees the keys up to its own position; the last query is aligned with the last key."""
+    return Band("causal", queries, keys, left=queries + keys, right=0)
+
+
+def window(queries: int, keys: int, width: int) -> Band:
+    """A query sees ``width`` keys: its own position and those before it."""
+    if width < 1:
+        raise UserError("width of a window mask", got=width, wanted="at least 1 key", do="write window:256")
+    return Band(f"window:{width}", queries, keys, left=width - 1, right=0)
+
+
+def global_window_random(
+    queries: int,
+    keys: int,
+    *,
+    block: int,
+    global_blocks: int,
+    window_blocks: int,
+    random_blocks: int,
+    seed: int = 0,
+    name: str | None = None,
+) -> CellMask:
+    """Global rows and columns, a two-sided window, and random cells per row, in blocks of ``block`` tokens.
+
+    Source: Longformer (Beltagy et al. 2020, section 3.1: window and global); BigBird (Zaheer et al. 2020, section 2).
+    """
+    for what, value, least in (
+        ("block size", block, 1),
+        ("global blocks", global_blocks, 0),
+        ("window blocks", window_blocks, 0),
+        ("random blocks", random_blocks, 0),
+    ):
+        if value < least:
+            raise UserError(f"{what} of a mask", got=value, wanted=f"at least {least}")
+    rows, columns = -(-queries // block), -(-keys // block)
+    i, j = np.arange(rows)[:, None] + (columns - rows), np.arange(columns)[None, :]
+    cells = np.abs(i - j) <= window_blocks // 2 if window_blocks else np.zeros((rows, columns), np.bool_)
+    cells[:, :global_blocks] = True
+    cells[:global_blocks, :] = True
+    draw = np.random.default_rng(seed)
+    for row in cells:
+        free = np.flatnonzero(~row)
+        row[draw.permutation(free)[:random_blocks]] = True
+    return CellMask(name or f"global+window+random in blocks of {block}", queries, keys, cells, cell=block)
+
+
+def same_bucket(buckets: NDArray[Any], *, is_causal: bool = False, name: str = "buckets") -> CellMask:
+    """Tokens see the tokens of their own bucket; with several rounds of hashing, of their bucket in any round.
+
+    Args:
+        buckets: (tokens,) or (rounds, tokens), bucket numbers.
+        is_causal: whether later keys stay hidden.
+        name: what messages call the mask.
+    """
+    rounds = np.atleast_2d(buckets)
+    if rounds.ndim != 2:
+        raise UserError("bucket array", got=f"shape {buckets.shape}", wanted="(tokens,) or (rounds, tokens)")
+    cells = np.zeros((rounds.shape[1], rounds.shape[1]), np.bool_)
+    for numbers in rounds:
+        cells |= numbers[:, None] == numbers[None, :]
+    if is_causal:
+        cells = np.tril(cells)
+    return CellMask(name, *cells.shape, cells)
+
+
+def from_array(array: NDArray[Any], queries: int, keys: int, *, name: str = "array") -> CellMask:
+    """A mask from a boolean matrix: (queries, keys), or a block pattern of (queries / b, keys / b) cells."""
+    if array.ndim != 2 or 0 in array.shape:
+        raise UserError("a mask array", got=f"shape {array.shape}", wanted="a matrix of queries by keys")
+    cell = max(1, -(-queries // array.shape[0]))
+    if array.shape != (-(-queries // cell), -(-keys // cell)):
+        raise UserError(
+            "the mask does not fit the problem",
+            got=f"a mask of shape {array.shape[0]} x {array.shape[1]}",
+            wanted=f"{queries} x {keys}, or one entry for each block of pairs",
+            do="save one row a query and one column a key, or one entry a square block",
+        )
+    return CellMask(name, queries, keys, np.asarray(array, dtype=np.bool_), cell=cell)
+
+
+def parse_mask(text: str, queries: int, keys: int) -> Mask:
+    """Return the mask a user names.
+
+    Args:
+        text: ``dense``, ``causal``, ``window:256``, ``longformer:window=256,global=16``,
+            ``bigbird:block=64,global=2,window=3,random=3,seed=0``, ``buckets:file.npy``, or ``file.npy``.
+        queries: query tokens.
+        keys: key tokens.
+
+    Raises:
+        UserError: unknown name, unreadable file, wrong shape, or a bad number.
+    """
+    kind, _, options = text.partition(":")
+    if text.endswith(".npy"):
+        path = options if kind == "buckets" else text
+        array = _load(path)
+        if kind == "buckets" or array.ndim == 1:
+            return _fits(same_bucket(array, name=text), queries, keys)
+        return from_array(array, queries, keys, name=text)
+    if kind not in _NAMED:
+        raise unknown_name("mask", text, [*_NAMED, "file.npy", "buckets:file.npy"])
+    return _NAMED[kind](text, options, queries, keys)
+
+
+def _named_window(text: str, options: str, queries: int, keys: int) -> Mask:
+    return window(queries, keys, _whole_number(text, options))
+
+
+def _without_options(make: Callable[[int, int], Mask]) -> Callable[[str, str, int, int], Mask]:
+    def parse(text: str, options: str, queries: int, keys: int) -> Mask:
+        if options:
+            raise UserError(f"the mask {text.partition(':')[0]} takes no options", got=text)
+        return make(queries, keys)
+
+    return parse
+
+
+def _named_longformer(text: str, options: str, queries: int, keys: int) -> Mask:
+    given = _options(text, options, {"window": 512, "global": 1})
+    return global_window_random(
+        queries, keys, block=1, global_blocks=given["global"], window_blocks=given["window"], random_blocks=0, name=text
+    )
+
+
+def _named_bigbird(text: str, options: str, queries: int, keys: int) -> Mask:
+    given = _options(text, options, {"block": 64, "global": 2, "window": 3, "random": 3, "seed": 0})
+    return global_window_random(
+        queries,
+        keys,
+        block=given["block"],
+        global_blocks=given["global"],
+        window_blocks=given["window"],
+        random_blocks=given["random"],
+        seed=given["seed"],
+        name=text,
+    )
+
+
+_NAMED: dict[str, Callable[[str, str, int, int], Mask]] = {
+    "dense": _without_options(dense),
+    "causal": _without_options(causal),
+    "window": _named_window,
+    "longformer": _named_longformer,
+    "bigbird": _named_bigbird,
+}
+
+
+def _options(text: str, options: str, defaults: dict[str, int]) -> dict[str, int]:
+    given = dict(defaults)
+    for part in filter(None, options.split(",")):
+        name, _, value = part.partition("=")
+        if name not in defaults:
+            raise unknown_name(f"option of the mask {text}", name, defaults)
+        given[name] = _whole_number(text, value)
+    return given
+
+
+def _whole_number(text: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise UserError("a mask needs a whole number", got=text, wanted="e.g. window:256") from None
+
+
+def _load(path: str) -> NDArray[Any]:
+    if not Path(path).is_file():
+        raise UserError("cannot read the mask file", got=path, wanted="an existing .npy file")
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except ValueError as error:
+        raise UserError(
+            "cannot read the mask file", got=f"{path} ({error})", wanted="an array saved by numpy.save"
+        ) from None
+
+
+def _fits(mask: Mask, queries: int, keys: int) -> Mask:
+    if (mask.queries, mask.keys) != (queries, keys):
+        raise UserError(
+            "the mask does not fit the problem",
+            got=f"{mask.queries} x {mask.keys} pairs from {mask.name}",
+            wanted=f"{queries} x {keys} pairs",
+        )
+    return mask

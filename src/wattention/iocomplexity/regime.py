@@ -1,0 +1,40 @@
+"""Which regime a problem is in, in one sentence a newcomer can read.
+
+With d^2 = d_k d_v: the forward changes at M = d^2, the backward at d^2 and 2.5 d^2 (docs/theory); once all of a pass
+fits, only compulsory traffic is left.
+"""
+
+from __future__ import annotations
+
+from wattention.iocomplexity.algorithm_class import AlgorithmClass
+from wattention.iocomplexity.levels import STORED_GRADIENT_SHARE
+from wattention.iocomplexity.planner import Plan
+
+RESIDENT_SLACK = 1.1
+"""A pass that moves at most this much of its compulsory traffic is called resident."""
+
+
+def name_regime(plan: Plan) -> str:
+    """``resident``, ``large cache``, ``middle`` (backward only) or ``small cache``."""
+    problem = plan.problem
+    if plan.form == "attention" and not (problem.values_in_keys and plan.direction == "backward"):
+        compulsory = plan.bound(AlgorithmClass.ANY).words
+        if plan.best.words <= RESIDENT_SLACK * compulsory:
+            return "resident"
+    squares = plan.fast_words / (problem.key_dim * problem.value_dim)
+    if squares < 1:
+        return "small cache"
+    return "middle" if plan.direction == "backward" and squares < STORED_GRADIENT_SHARE else "large cache"
+
+
+def describe_regime(plan: Plan) -> str:
+    """The regime, and what decides in it."""
+    squares = plan.fast_words / (plan.problem.key_dim * plan.problem.value_dim)
+    meaning = {
+        "resident": "one side of the problem stays in fast memory, so little but compulsory traffic is left",
+        "large cache": "whole rows fit, scores never need slow memory, traffic falls as n^2 d^2 / M",
+        "middle": "whole rows fit, but storing dS and forming dQ as one product moves fewer words than a second pass",
+        "small cache": "a block of whole rows is too large, so products are tiled, traffic falls only as 1 / sqrt(M)",
+    }
+    name = name_regime(plan)
+    return f"Regime: {name} (M = {squares:.3g} d^2): {meaning[name]}."
