@@ -246,7 +246,9 @@ def search(  # type: ignore[no-untyped-def]
                 wrong = size(out & own) > 1 or _dominated(choice, candidates, victims, own, blue, live, inputs, readers)
                 saved = out & ~blue
                 while not wrong:  # every subset of the evicted nodes that are not blue
-                    _, a, b = macro(v, out, saved, red, blue, room, slides, cheap, inputs, outputs, operands, readers, log)
+                    _, a, b = macro(
+                        v, out, saved, red, blue, room, slides, cheap, inputs, outputs, operands, readers, log
+                    )
                     g = paid + size(own & ~red) * load_cost + size(b & ~blue) * store_cost
                     total = g + bound(a, b, load_cost, store_cost, inputs, outputs, operands)
                     if total < scalars[BEAT]:

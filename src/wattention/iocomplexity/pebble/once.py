@@ -299,7 +299,12 @@ class OnceGame:
                 kept = np.uint64(done), np.uint64(red & ~out), np.uint64(dirty & ~out)
                 after = do_step(k, *kept, *self.structure)
                 count, *after = settle(
-                    *map(np.uint64, after), self.room, self.store_cost <= self.load_cost, self.need, *self.structure, log
+                    *map(np.uint64, after),
+                    self.room,
+                    self.store_cost <= self.load_cost,
+                    self.need,
+                    *self.structure,
+                    log,
                 )
                 image = smallest(*map(np.uint64, after), self.step_table, self.word_table, scratch)
                 if after[0] == self.goal == wanted[0] or tuple(map(int, image)) == wanted:
