@@ -8,7 +8,9 @@ from wattention.iocomplexity.pebble.graph import Graph
 from wattention.iocomplexity.pebble.rules import Rules, steps_under
 
 
-def shortest_path(graph: Graph, fast_words: int, rules: Rules, load_cost: int = 1, store_cost: int = 1) -> int:
+def shortest_path(  # noqa: PLR0912  one branch a rule
+    graph: Graph, fast_words: int, rules: Rules, load_cost: int = 1, store_cost: int = 1
+) -> int:
     """Dijkstra over every single move: no macro moves, no dominance, no symmetry."""
     steps = steps_under(graph, rules)
     own = [{k for k, step in enumerate(steps) if step.target == v} for v in range(len(graph))]
@@ -23,9 +25,7 @@ def shortest_path(graph: Graph, fast_words: int, rules: Rules, load_cost: int = 
         red, blue, done = state
         if graph.outputs <= blue and (rules.absorb == "nothing" or all(own[v] <= done for v in graph.outputs)):
             return cost
-        after = []
-        for v in blue - red:
-            after.append((cost + load_cost, (red | {v}, blue, done)))
+        after = [(cost + load_cost, (red | {v}, blue, done)) for v in blue - red]
         for v in red:
             after.append((cost, (red - {v}, blue, done)))
             if v not in blue:
@@ -54,7 +54,9 @@ def shortest_path(graph: Graph, fast_words: int, rules: Rules, load_cost: int = 
     raise AssertionError("no game ends")
 
 
-def cp_sat(graph: Graph, fast_words: int, rules: Rules, spare_stages: int = 0) -> int:
+def cp_sat(  # noqa: PLR0912  one branch a constraint
+    graph: Graph, fast_words: int, rules: Rules, spare_stages: int = 0
+) -> int:
     """One step a stage: which words are in fast memory during it, which were loaded before, which stored after."""
     from ortools.sat.python import cp_model
 

@@ -1,4 +1,4 @@
-"""The heuristic: legal games for graphs of thousands of nodes, never below the optimum, close to it where it is known."""
+"""The heuristic: legal games for thousands of nodes, never below the optimum, close to it where it is known."""
 
 from __future__ import annotations
 

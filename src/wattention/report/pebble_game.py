@@ -14,7 +14,7 @@ from importlib import resources
 from wattention.iocomplexity.pebble.graph import Graph
 from wattention.iocomplexity.pebble.rules import Move
 
-_COLUMN, _ROW = 118.0, 46.0
+_ROW, _ASPECT = 46.0, 2.0
 _SWEEPS = 12
 
 
@@ -40,7 +40,7 @@ def game_page(graph: Graph, moves: Sequence[Move], fast_words: int, *, title: st
         "moves": [[move.kind, graph.node(move.node), [graph.node(u) for u in move.operands]] for move in moves],
         "fast_words": fast_words,
         "radius": 16,
-        "width": _COLUMN * len(graph.layers),
+        "width": round(_column(graph) * len(graph.layers), 1),
         "height": _ROW * tallest,
     }
     words = sum(move.kind in {"load", "store"} for move in moves)
@@ -71,7 +71,14 @@ def layout(graph: Graph) -> list[tuple[float, float]]:
     for sweep in range(_SWEEPS):
         for row in layers if sweep % 2 == 0 else reversed(layers):
             mean = {v: sum(height[u] for u in near[v]) / max(1, len(near[v])) for v in row}
-            row.sort(key=lambda v: (mean[v], v))  # noqa: B023  used at once
+            row.sort(key=lambda v: (mean[v], v))
             spread(row)
     column = {v: level for level, row in enumerate(layers) for v in row}
-    return [(_COLUMN * (column[v] + 0.5), _ROW * height[v]) for v in range(len(graph))]
+    width = _column(graph)
+    return [(width * (column[v] + 0.5), _ROW * height[v]) for v in range(len(graph))]
+
+
+def _column(graph: Graph) -> float:
+    """Return the width of a layer with which the picture is about twice as wide as high."""
+    tallest = max(map(len, graph.layers))
+    return min(190.0, max(84.0, _ASPECT * _ROW * tallest / len(graph.layers)))

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numba import njit
 
 from wattention.iocomplexity.pebble.bits import (
     BEAT,
@@ -40,6 +39,7 @@ from wattention.iocomplexity.pebble.bits import (
     Words,
     bit,
     choices,
+    compiled,
     from_bits,
     image_table,
     next_choice,
@@ -55,7 +55,7 @@ from wattention.iocomplexity.pebble.rules import Move, Rules
 from wattention.iocomplexity.pebble.symmetry import automorphisms
 
 
-@njit(cache=True)
+@compiled
 def live_nodes(blue, outputs, operands):  # type: ignore[no-untyped-def]
     """Return the nodes from which a path leads to an output that is not stored."""
     live = outputs & ~blue
@@ -65,7 +65,7 @@ def live_nodes(blue, outputs, operands):  # type: ignore[no-untyped-def]
     return live
 
 
-@njit(cache=True)
+@compiled
 def _superfluous(w, red, blue, live, outputs, readers):  # type: ignore[no-untyped-def]
     """Whether red w has no way to an unstored output, or only one and that through a red node."""
     if live & bit(w) == U0:
@@ -81,7 +81,7 @@ def _superfluous(w, red, blue, live, outputs, readers):  # type: ignore[no-untyp
     return False
 
 
-@njit(cache=True)
+@compiled
 def drop(red, blue, outputs, operands, readers):  # type: ignore[no-untyped-def]
     """Return the red nodes without the superfluous ones."""
     live = live_nodes(blue, outputs, operands)
@@ -91,7 +91,7 @@ def drop(red, blue, outputs, operands, readers):  # type: ignore[no-untyped-def]
     return red
 
 
-@njit(cache=True)
+@compiled
 def compute(v, red, blue, outputs, operands, readers):  # type: ignore[no-untyped-def]
     """Compute v, its operands being red (or just loaded): an output is stored, superfluous nodes go."""
     red |= operands[v] | bit(v)
@@ -99,7 +99,7 @@ def compute(v, red, blue, outputs, operands, readers):  # type: ignore[no-untype
     return drop(red, blue, outputs, operands, readers), blue
 
 
-@njit(cache=True)
+@compiled
 def settle(red, blue, room, slides, cheap_store, inputs, outputs, operands, readers, log):  # type: ignore[no-untyped-def]
     """Compute every node that is safe to compute now; return how many, written to ``log``, and the new state."""
     logged = 0
@@ -125,7 +125,7 @@ def settle(red, blue, room, slides, cheap_store, inputs, outputs, operands, read
     return logged, red, blue
 
 
-@njit(cache=True)
+@compiled
 def bound(red, blue, load_cost, store_cost, inputs, outputs, operands):  # type: ignore[no-untyped-def]
     """Return a lower bound on the cost to finish."""
     forced = outputs & ~blue
@@ -151,7 +151,7 @@ def bound(red, blue, load_cost, store_cost, inputs, outputs, operands):  # type:
     return cost
 
 
-@njit(cache=True)
+@compiled
 def _room_needed(v, red, blue, room, slides, outputs, operands, readers):  # type: ignore[no-untyped-def]
     """Return how many nodes must go to compute v, and which may.
 
@@ -168,7 +168,7 @@ def _room_needed(v, red, blue, room, slides, outputs, operands, readers):  # typ
     return over, red & ~operands[v]
 
 
-@njit(cache=True)
+@compiled
 def _dominated(choice, candidates, victims, own, blue, live, inputs, readers):  # type: ignore[no-untyped-def]
     """Whether a kept blue node should have gone instead of an evicted input."""
     for c in range(candidates):
@@ -186,14 +186,14 @@ def _dominated(choice, candidates, victims, own, blue, live, inputs, readers):  
     return False
 
 
-@njit(cache=True)
+@compiled
 def macro(v, out, saved, red, blue, room, slides, cheap_store, inputs, outputs, operands, readers, log):  # type: ignore[no-untyped-def]
     """Evict ``out``, storing ``saved`` of it, load, compute v, settle; return how many settled and the new state."""
     red, blue = compute(v, (red | operands[v]) & ~out, blue | saved, outputs, operands, readers)
     return settle(red & ~out, blue, room, slides, cheap_store, inputs, outputs, operands, readers, log)
 
 
-@njit(cache=True)
+@compiled
 def _fanout(red, blue, room, slides, inputs, outputs, operands, readers):  # type: ignore[no-untyped-def]
     """Return an upper bound on the number of macro moves of a state."""
     count = 0
@@ -204,8 +204,8 @@ def _fanout(red, blue, room, slides, inputs, outputs, operands, readers):  # typ
     return count
 
 
-@njit(cache=True)
-def search(  # type: ignore[no-untyped-def]
+@compiled
+def search(  # type: ignore[no-untyped-def]  # noqa: PLR0912  one loop, compiled as a whole
     keys, cost, parents, after, heads, table, scalars, budget,
     room, slides, load_cost, store_cost, inputs, outputs, operands, readers, images,
 ):  # fmt: skip

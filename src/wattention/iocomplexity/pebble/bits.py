@@ -7,6 +7,7 @@ priority are linked lists, one a priority, so the queue of an A* with integer co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -16,6 +17,9 @@ Words = NDArray[np.uint64]
 U0, U1 = np.uint64(0), np.uint64(1)
 LIMIT = 64  # bits of a word
 
+compiled: Any = njit(cache=True)  # what these return has no types a checker can use
+inlined: Any = njit(cache=True, inline="always")
+
 # what a search returns
 DONE, FULL, CLOCK = 0, 1, 2
 # its scalars: states in the table, current priority, cost to beat, goal state, states expanded, largest priority of an
@@ -23,13 +27,13 @@ DONE, FULL, CLOCK = 0, 1, 2
 COUNT, NOW, BEAT, GOAL, EXPANDED, PROVED, WANTED = range(7)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def bit(i):  # type: ignore[no-untyped-def]
     """Return the set {i}."""
     return U1 << np.uint64(i)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def size(x):  # type: ignore[no-untyped-def]
     """Return the number of elements."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -38,7 +42,7 @@ def size(x):  # type: ignore[no-untyped-def]
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True)
+@compiled
 def next_choice(choice):  # type: ignore[no-untyped-def]
     """Return the next larger number with as many ones (Gosper): the next subset of the same size."""
     low = choice & -choice
@@ -46,7 +50,7 @@ def next_choice(choice):  # type: ignore[no-untyped-def]
     return (((ripple ^ choice) >> 2) // low) | ripple
 
 
-@njit(cache=True)
+@compiled
 def choices(of, take):  # type: ignore[no-untyped-def]
     """Return how many subsets of size ``take`` there are."""
     out = 1
@@ -76,7 +80,7 @@ def image_table(images: NDArray[np.int64]) -> Words:
     return table
 
 
-@njit(cache=True)
+@compiled
 def smallest(first, second, third, first_table, table, scratch):  # type: ignore[no-untyped-def]
     """Return the smallest image of a state: ``first`` under its own table, the other two under ``table``.
 
@@ -110,7 +114,7 @@ def smallest(first, second, third, first_table, table, scratch):  # type: ignore
     return least, best_second, best_third
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _hash(a, b, c):  # type: ignore[no-untyped-def]
     x = a * np.uint64(0x9E3779B97F4A7C15) ^ b * np.uint64(0xC2B2AE3D27D4EB4F) ^ c * np.uint64(0x165667B19E3779F9)
     x ^= x >> np.uint64(29)
@@ -118,7 +122,7 @@ def _hash(a, b, c):  # type: ignore[no-untyped-def]
     return x ^ (x >> np.uint64(32))
 
 
-@njit(cache=True)
+@compiled
 def _enter_all(keys, count, table):  # type: ignore[no-untyped-def]
     """Enter the first ``count`` keys into an empty table; of equal keys the last one stays."""
     mask = np.uint64(table.shape[0] - 1)
@@ -132,7 +136,7 @@ def _enter_all(keys, count, table):  # type: ignore[no-untyped-def]
         table[slot] = i + 1
 
 
-@njit(cache=True)
+@compiled
 def push(a, b, c, priority, parent, keys, cost, parents, after, heads, table, scalars):  # type: ignore[no-untyped-def]
     """Enter a state unless it is known at no higher priority; a better one supersedes the old entry."""
     mask = np.uint64(table.shape[0] - 1)
@@ -155,7 +159,7 @@ def push(a, b, c, priority, parent, keys, cost, parents, after, heads, table, sc
     scalars[NOW] = min(scalars[NOW], priority)
 
 
-@njit(cache=True)
+@compiled
 def pop(cost, after, heads, scalars):  # type: ignore[no-untyped-def]
     """Return the number of a state of the lowest priority below the cost to beat, or -1 if there is none."""
     while scalars[NOW] < scalars[BEAT]:
@@ -172,7 +176,7 @@ def pop(cost, after, heads, scalars):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True)
+@compiled
 def put_back(i, wanted, cost, after, heads, scalars):  # type: ignore[no-untyped-def]
     """Return a popped state to the queue because its ``wanted`` successors do not fit."""
     after[i] = heads[cost[i]]

@@ -193,10 +193,13 @@ def confront(case: Case, *, time_limit_s: float = 60.0) -> Confrontation:
 
 
 def cases(
-    *, directions: Iterable[Direction] = DIRECTIONS, masks: Iterable[str] = ("dense", "causal"),
-    sizes: Iterable[tuple[int, int]] = ((2, 1), (2, 2), (3, 1)), fast_words: Iterable[int] = (3, 4, 5, 6, 8, 10, 12, 16),
-) -> list[Case]:  # fmt: skip
-    """Return the cases of a table; sizes of fast memory that hold the whole problem twice are left out."""
+    *,
+    directions: Iterable[Direction] = DIRECTIONS,
+    masks: Iterable[str] = ("dense", "causal"),
+    sizes: Iterable[tuple[int, int]] = ((2, 1), (2, 2), (3, 1)),
+    fast_words: Iterable[int] = (3, 4, 5, 6, 8, 10, 12, 16),
+) -> list[Case]:
+    """Return the cases of a table; sizes of fast memory that hold every word are left out."""
     memory = sorted(set(fast_words))
     if memory and memory[0] < 3:
         raise UserError("fast memory is too small for a multiply-add", got=memory[0], wanted="at least 3 words")

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from wattention.iocomplexity.pebble.bits import compiled
 from wattention.iocomplexity.pebble.graph import Graph
 from wattention.iocomplexity.pebble.rules import Move, Rules, check_memory, steps_under
 
@@ -104,10 +104,11 @@ def best_order(
     best = orders[int(np.argmin(costs))]
     if tries < 1 or steps < 2:
         return best
-    return _anneal(
+    annealed: Ints = _anneal(
         best, tries, seed, fast_words, slides, load_cost, store_cost, p.target, p.read_start, p.read_item,
         p.before_start, p.before_item, p.after_start, p.after_item, p.is_output, p.steps_of_node,
     )  # fmt: skip
+    return annealed
 
 
 def _replay(
@@ -122,7 +123,7 @@ def _replay(
     return int(cost), events[:count]
 
 
-@njit(cache=True)
+@compiled
 def _victim(position, held, count, dirty, busy, upcoming, load_cost, store_cost, operands_too):  # type: ignore[no-untyped-def]
     """Return the red word that is cheapest to lose: the longest time to its next use for each word to be moved."""
     best, best_score = -1, -1.0
@@ -139,7 +140,7 @@ def _victim(position, held, count, dirty, busy, upcoming, load_cost, store_cost,
     return best
 
 
-@njit(cache=True)
+@compiled
 def _leave(w, place, held, count):  # type: ignore[no-untyped-def]
     """Take w out of fast memory; return how many words are left."""
     last = held[count - 1]
@@ -149,14 +150,14 @@ def _leave(w, place, held, count):  # type: ignore[no-untyped-def]
     return count - 1
 
 
-@njit(cache=True)
+@compiled
 def _note(events, logged, kind, what):  # type: ignore[no-untyped-def]
     if events.shape[0] > 0:
         events[logged, 0], events[logged, 1] = kind, what
     return logged + 1
 
 
-@njit(cache=True)
+@compiled
 def _next_uses(order, target, read_start, read_item, upcoming):  # type: ignore[no-untyped-def]
     """Set each word's first use, and return for every (step, word) in order the word's next use after it."""
     slot = read_item.shape[0] + order.shape[0]
@@ -171,7 +172,7 @@ def _next_uses(order, target, read_start, read_item, upcoming):  # type: ignore[
     return following
 
 
-@njit(cache=True)
+@compiled
 def play(order, room, slides, load_cost, store_cost, target, read_start, read_item, is_output, steps_of_node, events):  # type: ignore[no-untyped-def]
     """Play an order: return its cost and how many (event, word) rows it wrote into ``events`` (none if that is empty).
 
@@ -232,7 +233,7 @@ def play(order, room, slides, load_cost, store_cost, target, read_start, read_it
     return cost, logged
 
 
-@njit(cache=True)
+@compiled
 def _anneal(  # type: ignore[no-untyped-def]
     first, tries, seed, room, slides, load_cost, store_cost, target, read_start, read_item,
     before_start, before_item, after_start, after_item, is_output, steps_of_node,

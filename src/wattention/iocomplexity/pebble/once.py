@@ -28,7 +28,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from wattention.iocomplexity.pebble.bits import (
     BEAT,
@@ -43,6 +42,7 @@ from wattention.iocomplexity.pebble.bits import (
     Words,
     bit,
     choices,
+    compiled,
     from_bits,
     image_table,
     next_choice,
@@ -58,7 +58,7 @@ from wattention.iocomplexity.pebble.rules import Move, Rules, steps_under
 from wattention.iocomplexity.pebble.symmetry import automorphisms
 
 
-@njit(cache=True)
+@compiled
 def do_step(k, done, red, dirty, read, target, reads, writes, outputs):  # type: ignore[no-untyped-def]
     """Do step k, its operands being red: the result is red and dirty, an output is stored, dead words go."""
     touched = read[k] | bit(target[k])
@@ -74,7 +74,7 @@ def do_step(k, done, red, dirty, read, target, reads, writes, outputs):  # type:
     return done, red, dirty
 
 
-@njit(cache=True)
+@compiled
 def _safe(k, done, red, dirty, room, cheap_store, read, target, reads, writes, outputs):  # type: ignore[no-untyped-def]
     """Whether doing step k now is no worse than doing it later; its operands are red and complete."""
     t = target[k]
@@ -93,7 +93,7 @@ def _safe(k, done, red, dirty, room, cheap_store, read, target, reads, writes, o
     return dying >= 2 and cheap_store
 
 
-@njit(cache=True)
+@compiled
 def settle(done, red, dirty, room, cheap_store, need, read, target, reads, writes, outputs, log):  # type: ignore[no-untyped-def]
     """Do all safe steps; return how many, written to ``log``, and the new state."""
     logged = 0
@@ -111,7 +111,7 @@ def settle(done, red, dirty, room, cheap_store, need, read, target, reads, write
     return logged, done, red, dirty
 
 
-@njit(cache=True)
+@compiled
 def _waste_ahead(done, red, dirty, room, load_cost, store_cost, need, read, target):  # type: ignore[no-untyped-def]
     """Return the least that the evictions for the next step cost, over all steps that may come next."""
     least = np.int64(1 << 30)
@@ -127,7 +127,7 @@ def _waste_ahead(done, red, dirty, room, load_cost, store_cost, need, read, targ
     return least
 
 
-@njit(cache=True)
+@compiled
 def _dominated(choice, candidates, victims, dirty, done, reads, writes):  # type: ignore[no-untyped-def]
     """Whether a kept clean word should have gone instead of an evicted one."""
     for c in range(candidates):
@@ -145,7 +145,7 @@ def _dominated(choice, candidates, victims, dirty, done, reads, writes):  # type
     return False
 
 
-@njit(cache=True)
+@compiled
 def _fanout(done, red, room, need, read, target):  # type: ignore[no-untyped-def]
     """Return the number of macro moves of a state."""
     out = 0
@@ -156,8 +156,8 @@ def _fanout(done, red, room, need, read, target):  # type: ignore[no-untyped-def
     return out
 
 
-@njit(cache=True)
-def search(  # type: ignore[no-untyped-def]
+@compiled
+def search(  # type: ignore[no-untyped-def]  # noqa: PLR0912  one loop, compiled as a whole
     keys, cost, parents, after, heads, table, scalars, budget,
     room, load_cost, store_cost, goal, need, read, target, reads, writes, outputs, step_table, word_table,
 ):  # fmt: skip
@@ -257,7 +257,7 @@ class OnceGame:
     @property
     def goal(self) -> np.uint64:
         """All steps done."""
-        return to_bits([list(range(len(self.need)))])[0]
+        return np.uint64((1 << len(self.need)) - 1)
 
     def begin(self, states: States) -> None:
         """Enter the empty memory as the first state."""
