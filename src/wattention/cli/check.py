@@ -27,9 +27,12 @@ def check(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler reports its start on stderr otherwise
     import json
 
+    import torch
+
     from wattention.lab.conformance import judged_dtype, run_gate, usable_device
     from wattention.mechanisms.base import MECHANISMS
 
+    torch.set_num_threads(1)  # the shapes are small, and threads that wait for each other are slower than one
     wanted, place = judged_dtype(dtype), usable_device(device)
     records = [MECHANISMS.load(name) for name in mechanisms or MECHANISMS.names()]  # all names, before any is run
     reports = [run_gate(record, device=place, dtype=wanted, seed=seed) for record in records]

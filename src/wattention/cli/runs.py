@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261130-120000.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object.")] = False,
 ) -> None:
     """Print the tables of a run again, from its records."""
     from wattention.study.store import read_run
 
-    show_run(read_run(run), as_json=as_json)
+    show_run(read_run(run), as_json=as_json, markdown=markdown)
 
 
 def list_runs(
@@ -33,15 +34,20 @@ def list_runs(
     print_document(run_list_document([read_run(folder) for folder in folders], root=root))
 
 
-def show_run(run: StoredRun, *, as_json: bool) -> None:
+def show_run(run: StoredRun, *, as_json: bool, markdown: bool = False) -> None:
     """Print a run's tables, and its JSON object last when asked for."""
     from wattention.analysis.summary import compare_records
     from wattention.report.comparison import comparison_document
     from wattention.report.comparison_json import comparison_json
+    from wattention.report.markdown import markdown_text
     from wattention.report.terminal import print_document
 
     comparison = compare_records(run.spec, run.records)
-    print_document(comparison_document(comparison, name=run.folder.name, damage=run.damage))
-    typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
+    document = comparison_document(comparison, name=run.folder.name, damage=run.damage)
+    if markdown:
+        typer.echo(markdown_text(document))
+    else:
+        print_document(document)
+        typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
     if as_json:
         typer.echo(comparison_json(comparison, folder=run.folder))

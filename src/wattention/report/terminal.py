@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from wattention.core.quantities import Quantity
 from wattention.report.document import Cell, Document, Section, Table
-from wattention.report.units import format_reading
+from wattention.report.units import format_cell
 
 PIPE_WIDTH = 120
 """Columns of the text when nobody's terminal says how wide it is."""
@@ -76,11 +75,7 @@ def _rich_table(table: Table, columns: Sequence[int]) -> RichTable:
 
 
 def _text(cell: Cell) -> str:
-    if isinstance(cell.content, str):
-        text = cell.content
-    else:
-        has_interval = isinstance(cell.content, Quantity) and cell.content.low is not None
-        text = format_reading(cell.content, interval=has_interval, short=True)
+    text = format_cell(cell.content)
     return f"*{text}" if cell.best else text
 
 

@@ -32,6 +32,11 @@ def format_reading(reading: Reading, *, interval: bool = False, short: bool = Fa
     return text
 
 
+def format_cell(content: str | Reading) -> str:
+    """Format what stands in a table: words as they are, a reading in short with its interval where it has one."""
+    return content if isinstance(content, str) else format_reading(content, interval=True, short=True)
+
+
 def format_value(value: float, unit: str) -> str:
     """Format a number of a base unit with three significant digits and a prefix where the unit takes one."""
     if unit == "byte":
