@@ -53,6 +53,7 @@ def test_a_training_cell_measures_every_phase(launcher, tmp_path):
     assert record.phases["decode"].readings["cache_bytes_per_token"].value == 2 * 32 * 4
     assert record.facts["kernel"] == "flash (CPU)"
     assert record.environment["seeds"] == {"cell": 0, "order": 0}
+    assert all(event.tokens_per_s > 0 for event in seen if event.phase == "train")
     assert {"build", "train", "evaluate", "prefill", "decode"} <= {event.phase for event in seen}
 
 

@@ -24,7 +24,9 @@ from wattention.meters.environment import record_environment
 class ReportProgress(Protocol):
     """Tells the outside how far a cell is."""
 
-    def __call__(self, *, phase: str, done: int = 0, total: int = 0, text: str = "") -> None:
+    def __call__(
+        self, *, phase: str, done: int = 0, total: int = 0, text: str = "", tokens_per_s: float | None = None
+    ) -> None:
         """Send one sign of life."""
 
 

@@ -148,7 +148,9 @@ def run_training_steps(stage: Stage, trainer: Trainer, steps: int) -> tuple[list
             if time.monotonic() >= next_report:
                 # a pipe write of some microseconds, twice a second; the loss only where reading it stops no queue
                 text = f"loss {losses[-1].item():.3f}" if on_cpu else ""
-                stage.progress(phase="train", done=step + 1, total=steps, text=text)
+                elapsed_s = (marks[-1] - marks[0]) / 1e9
+                speed = (step + 1) * stage.cell.run.tokens_per_step / elapsed_s
+                stage.progress(phase="train", done=step + 1, total=steps, text=text, tokens_per_s=speed)
                 next_report = time.monotonic() + PROGRESS_EVERY_S
     return losses, marks
 

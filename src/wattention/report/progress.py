@@ -63,7 +63,8 @@ class ProgressDisplay:
     def cell_progress(self, cell: CellSpec, progress: Progress) -> None:
         """Show how far the running cell is."""
         counter = f" {progress.done}/{progress.total}" if progress.total else ""
-        self._describe(cell, f" {progress.phase}{counter} {progress.text}")
+        speed = "" if progress.tokens_per_s is None else f" {format_value(progress.tokens_per_s, 'token/s')}"
+        self._describe(cell, f" {progress.phase}{counter}{speed} {progress.text}")
         if self._task is not None and progress.total:
             part = min(0.95, progress.done / progress.total)
             self._progress.update(self._task, completed=self._finished + part)

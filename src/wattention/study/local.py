@@ -26,12 +26,13 @@ from wattention.core.run_spec import CellSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """A sign of life of a running cell: the phase, how far it is, and what it has to say."""
+    """A sign of life of a running cell: the phase, how far it is, its speed in training, what it has to say."""
 
     phase: str
     done: int = 0
     total: int = 0
     text: str = ""
+    tokens_per_s: float | None = None
 
 
 MALLOC_SETTINGS = {
