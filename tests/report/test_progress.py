@@ -1,5 +1,4 @@
 from fakes.study import fake_record
-
 from wattention.report.progress import ProgressDisplay
 from wattention.study.grid import plan_cells
 from wattention.study.local import Progress

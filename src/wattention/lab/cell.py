@@ -6,38 +6,17 @@ Whatever the work raises ends in a record: out of memory, divergence and refusal
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 import torch
 
-from wattention.core.errors import UnsupportedError, UserError
-from wattention.core.records import CellRecord, Phase, Status
+from wattention.core.records import CellRecord
 from wattention.core.run_spec import CellSpec
-from wattention.lab.training import DivergedError
-from wattention.mechanisms.base import MECHANISMS, Mechanism, MechanismConfig
+from wattention.lab.failures import status_of
+from wattention.lab.findings import Findings, ReportProgress
 from wattention.meters.environment import record_environment
-
-
-class ReportProgress(Protocol):
-    """Tells the outside how far a cell is."""
-
-    def __call__(
-        self, *, phase: str, done: int = 0, total: int = 0, text: str = "", tokens_per_s: float | None = None
-    ) -> None:
-        """Send one sign of life."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """What the work of one cell found: its phases and its non-numeric facts."""
-
-    phases: Mapping[str, Phase]
-    facts: Mapping[str, Any]
-    status: Status = "ok"
-    detail: str = ""
 
 
 def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
@@ -56,15 +35,9 @@ def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
         raise
     except BaseException as error:
         traceback.print_exc()
-        status, detail = _classify(error)
+        status, detail = status_of(error)
         return replace(record, status=status, detail=detail)
     return replace(record, status=found.status, detail=found.detail, phases=found.phases, facts=found.facts)
-
-
-def load_choice(cell: CellSpec) -> tuple[Mechanism, MechanismConfig]:
-    """Load the cell's mechanism and validate its settings."""
-    mechanism = MECHANISMS.load(cell.choice.source)
-    return mechanism, mechanism.configure(cell.choice.settings)
 
 
 def _work_of(cell: CellSpec) -> Callable[[CellSpec, ReportProgress], Findings]:
@@ -81,23 +54,3 @@ def _work_of(cell: CellSpec) -> Callable[[CellSpec, ReportProgress], Findings]:
             from wattention.lab.length_cell import run_length_cell
 
             return run_length_cell
-
-
-def _classify(error: BaseException) -> tuple[Status, str]:
-    words = f"{type(error).__name__}: {error}"
-    if is_out_of_memory(error):
-        return "out_of_memory", words
-    if isinstance(error, DivergedError):
-        return "diverged", str(error)
-    if isinstance(error, UnsupportedError):
-        return "unsupported", str(error)
-    if isinstance(error, UserError):
-        return "error", str(error)
-    return "error", words
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the device or in main memory (where torch raises a plain RuntimeError)."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )

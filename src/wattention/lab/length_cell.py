@@ -18,7 +18,8 @@ from wattention.core.quantities import Absent, Quantity, Reading, measured
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
-from wattention.lab.cell import Findings, ReportProgress, is_out_of_memory, load_choice
+from wattention.lab.failures import is_out_of_memory
+from wattention.lab.findings import Findings, ReportProgress, load_choice
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.tensor_memory import measure_peak_tensor_bytes
 from wattention.meters.window import synchronise_of

@@ -26,8 +26,8 @@ from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
-from wattention.lab.cell import Findings, ReportProgress, load_choice
 from wattention.lab.energy_phase import measure_training_energy
+from wattention.lab.findings import Findings, ReportProgress, load_choice
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.kernels import record_kernels, title_of_kernels
