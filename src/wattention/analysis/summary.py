@@ -266,8 +266,8 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
     trained = spec.tokens_per_step * spec.training.steps
     if trained < QUALITY_TOKENS and spec.data.task == "text":
         notes.append(
-            f"Held-out loss after only {trained} tokens of training: it proves that every mechanism learns, and says "
-            "little about which learns best; raise --steps for that."
+            f"Held-out loss after only {trained} tokens of training says little about which mechanism learns best; "
+            "raise --steps for that."
         )
     if spec.blocks == 1:
         notes.append("One block: there is no spread, so no intervals, and every difference is printed as a tie.")
