@@ -1,4 +1,4 @@
-"""Counts against values that were not made by this code: closed forms, an earlier prototype's table, a mapper's optima."""
+"""Counts against values not made by this code: closed forms, an earlier prototype's table, a mapper's optima."""
 
 import math
 
@@ -17,7 +17,7 @@ def equalised(length: int, size: int) -> int:
 
 
 def traffic(name: str, words: int, tiles: dict[str, int]) -> float:
-    """Words moved per pair with these tiles, which fit; that runs count what is predicted is tested for all schedules."""
+    """Words moved per pair with these tiles, which fit; runs count what is predicted, as tested for all schedules."""
     count = SCHEDULES.load(name).predict(PROBLEM, tiles)
     assert count.peak <= words
     return count.words / N**2

@@ -66,7 +66,7 @@ class Observer(Protocol):
         """Return the tags of the words of an array of slow memory."""
 
     def loaded(self, tags: NDArray[Any], where: Bools | None) -> NDArray[Any]:
-        """Words with these tags come to fast memory, those that ``where`` leaves out as constants; return their tags."""
+        """Words with these tags come to fast memory, those not in ``where`` as constants; return the tags there."""
 
     def created(self, shape: tuple[int, int], role: str) -> NDArray[Any]:
         """Return the tags of a tile that is made in fast memory; roles are those of widths."""

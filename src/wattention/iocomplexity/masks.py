@@ -175,7 +175,7 @@ class CellMask(Mask):
     @property
     def union_bytes(self) -> int:
         """A bit for every cell of a row, or of a column."""
-        return max(self.cells.shape) // 8 + 1
+        return int(max(self.cells.shape)) // 8 + 1
 
     def pairs_in(self, queries: slice, keys: slice) -> int:
         """Unmasked pairs of one tile: heights of the row cells times cells times widths of the column cells."""
@@ -185,7 +185,7 @@ class CellMask(Mask):
             return int(np.count_nonzero(self.cells[queries, keys]))
         rows, heights = self._covered(queries)
         columns, widths = self._covered(keys)
-        return int((heights @ self.cells[rows, columns]) @ widths)
+        return int(np.einsum("i,ij,j", heights, self.cells[rows, columns], widths))
 
     def _covered(self, part: slice) -> tuple[slice, Ints]:
         """The cells a slice covers, and how much of each."""

@@ -240,7 +240,8 @@ _DEAR_BYTES, _FEW_SIZES = 256, 64
 class Blocks:
     """Cuts of one side of a problem into equal blocks, with the traffic each cut causes on the other side.
 
-    Only equalised sizes are worth considering: with T blocks, size = ceil(n / T). There are at most 2 sqrt(n) of them. Where
+    Only equalised sizes are worth considering: with T blocks, size = ceil(n / T). There are at most 2 sqrt(n) of
+    them. Where
     the mask has no closed form 64 of them have to do, and powers of two where unions are dear (many single pairs).
 
     Attributes:

@@ -1,10 +1,13 @@
 """Address traces: what a schedule touches, word by word, when there is a cache instead of a fast memory it controls.
 
-The run is the same; only the reading differs. A loaded tile is not a copy but the words of slow memory themselves, so loading
-touches them; a tile that is made in fast memory lives at addresses of a stack, which are used again when it is freed. Every
+The run is the same; only the reading differs. A loaded tile is not a copy but the words of slow memory themselves,
+so loading
+touches them; a tile that is made in fast memory lives at addresses of a stack, which are used again when it is
+freed. Every
 operation touches its operands and then writes its result, one touch a word; streamed operands are touched as they pass.
 
-Addresses count words from 0. Arrays of slow memory begin at multiples of ``align_words``; the stack follows behind them.
+Addresses count words from 0. Arrays of slow memory begin at multiples of ``align_words``; the stack follows behind
+them.
 """
 
 from __future__ import annotations
@@ -115,7 +118,7 @@ class Recorder:
             return False
         height, depth, width = into.shape[0], left.shape[1], into.shape[1]
         reads, writes = 2, 1
-        if how == "columns held" or how == "right":
+        if how in {"columns held", "right"}:
             words, held, sums = right[:, :, None], left.T[:, None, :], into.T[None]
             outer, inner = (depth, width), height
         else:
