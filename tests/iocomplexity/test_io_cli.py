@@ -44,7 +44,7 @@ def test_the_question_of_a_newcomer_takes_one_command() -> None:
 def test_plan_prints_regime_schedules_bounds_and_a_winner() -> None:
     text = run(*SHAPE, "--fast-memory", "16KiB", "--pass", "both")
     assert "M = 8192 words (16.0 KiB)" in text
-    for phrase in ("Forward: flash2 moves the fewest words", "Backward: ", "Regime: large cache (M = 2 d^2)",
+    for phrase in ("Forward: flash2_keys_kept moves the fewest words", "Backward: ", "Regime: large cache (M = 2 d^2)",
                    "scores formed once", "Does not apply: B_MLA", "Known shape, without constants"):  # fmt: skip
         assert phrase in text
 
@@ -60,7 +60,7 @@ def test_plan_json_has_the_promised_form() -> None:
             assert schedule["words"] == schedule["loads"] + schedule["stores"]
         words = [schedule["words"] for schedule in one["schedules"]]
         assert words == sorted(words)
-    assert found["forward"]["best"] == "flash2"
+    assert found["forward"]["best"] == "flash2_keys_kept"
 
 
 @pytest.mark.parametrize("mask", ["dense", "causal", "window:16"])
