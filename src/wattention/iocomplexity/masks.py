@@ -71,6 +71,16 @@ class Mask(ABC):
         """Unmasked pairs."""
         return int(self.query_degrees.sum())
 
+    def key_touches(self, sizes: Ints) -> Ints | None:
+        """For each size, keys seen summed over blocks of so many queries; None where there is no closed form."""
+        del sizes
+        return None
+
+    def query_touches(self, sizes: Ints) -> Ints | None:
+        """For each size, queries that see a key of a block, summed over blocks of so many keys; None likewise."""
+        del sizes
+        return None
+
     @property
     def union_bytes(self) -> int:
         """Bytes that one union of rows reads and writes at least; 0 for masks that answer in closed form."""
@@ -108,6 +118,21 @@ class Band(Mask):
         high = np.clip(stop + self.left - self.offset, 0, self.queries)
         return np.asarray(np.maximum(high - low, 0))
 
+    def key_touches(self, sizes: Ints) -> Ints:
+        """Sums of clipped arithmetic progressions: where the blocks' ranges of keys end, less where they begin."""
+        blocks = -(-self.queries // sizes)
+        last = np.clip(self.queries + self.offset + self.right, 0, self.keys)
+        ends = _progression(sizes + self.offset + self.right, sizes, blocks - 1, self.keys) + last
+        return np.asarray(ends - _progression(self.offset - self.left + 0 * sizes, sizes, blocks, self.keys))
+
+    def query_touches(self, sizes: Ints) -> Ints:
+        """The same for blocks of keys and ranges of queries."""
+        blocks = -(-self.keys // sizes)
+        last = np.clip(self.keys + self.left - self.offset, 0, self.queries)
+        ends = _progression(sizes + self.left - self.offset, sizes, blocks - 1, self.queries) + last
+        starts = _progression(-self.right - self.offset + 0 * sizes, sizes, blocks, self.queries)
+        return np.asarray(ends - starts)
+
     def tile(self, queries: slice, keys: slice) -> Bools:
         """The mask of one tile."""
         i = np.arange(queries.start, queries.stop)[:, None] + self.offset
@@ -130,6 +155,15 @@ class Band(Mask):
         """Queries with two keys or more are neighbours, so they see a range of keys."""
         rows = np.flatnonzero(self.query_degrees >= 2)
         return int(self.keys_seen(rows[:1], rows[-1:] + 1)[0]) if rows.size else 0
+
+
+def _progression(first: Ints, step: Ints, terms: Ints, top: int) -> Ints:
+    """Return sum over k < terms of clip(first + k step, 0, top), elementwise; step is at least 1."""
+    begin = np.clip(-(first // step), 0, terms)
+    end = np.clip(-((first - top) // step), 0, terms)
+    climbing = np.maximum(end - begin, 0)
+    sloping = climbing * first + step * climbing * (begin + end - 1) // 2
+    return np.asarray(sloping + (terms - np.maximum(begin, end)) * top)
 
 
 def _staircase(first: int, rows: int, columns: int) -> int:

@@ -262,6 +262,7 @@ class Blocks:
             self.sizes = np.unique(self.sizes[np.searchsorted(self.sizes, few, side="right") - 1])
         self._closed_form = pattern.union_bytes == 0
         self._dense_other = (pattern.keys if side == "queries" else pattern.queries) if pattern.is_dense else None
+        self._all_touches = pattern.key_touches if side == "queries" else pattern.query_touches
         self._known: dict[int | tuple[int, int], int] = {}
 
     def touches(self, size: int, panel: int | None = None) -> int:
@@ -288,6 +289,9 @@ class Blocks:
         """Touches of every equalised size."""
         if self._dense_other is not None:
             return np.asarray(-(-self.length // self.sizes) * self._dense_other)
+        in_closed_form = self._all_touches(self.sizes)
+        if in_closed_form is not None:
+            return in_closed_form
         counts = -(-self.length // self.sizes)
         if not self._closed_form:
             return np.array([self.touches(int(size)) for size in self.sizes], dtype=np.int64)
