@@ -60,6 +60,12 @@ def test_a_tile_is_gone_after_its_block() -> None:
         out.subtract(tile)
 
 
+def test_a_tile_is_no_array() -> None:
+    machine = loaded_machine()
+    with machine.load("A") as tile, pytest.raises(UserError, match="cannot leave fast memory as an array"):
+        np.exp(tile)
+
+
 def test_inputs_and_results_are_copies() -> None:
     values = A.copy()
     machine = Machine(100)

@@ -1,7 +1,9 @@
 """Every schedule of the folder: exact results, exact counts, room kept, and more memory never costs words."""
 
+import ast
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattention.core.errors import UserError
+from wattention.iocomplexity import schedules
 from wattention.iocomplexity.execute import execute, verify
 from wattention.iocomplexity.masks import CellMask, Mask, causal, dense, global_window_random, window
 from wattention.iocomplexity.problem import Problem, Widths, attention_problem
@@ -131,6 +134,43 @@ def test_a_schedule_tells_its_own_name(name: str) -> None:
     assert schedule.name == name
     assert schedule.title
     assert schedule.source
+
+
+ALGORITHMS = [
+    *sorted(Path(schedules.__file__).parent.glob("*.py")),
+    *(Path(schedules.__file__).parents[1] / f"{name}.py"
+      for name in ("flash", "gradients", "hybrid", "layout", "products", "projections", "smallcache", "smallgrad")),
+]  # fmt: skip
+NOT_FOR_PROGRAMS = {
+    "values",
+    "add_numbers",
+    "set_score_gradient",
+    "_set",
+    "read",
+    "write",
+    "result",
+    "_slow",
+    "count_traffic",
+}
+
+
+@pytest.mark.parametrize("path", ALGORITHMS, ids=lambda path: path.stem)
+def test_algorithms_touch_numbers_through_tiles_only(path: Path) -> None:
+    """No number leaves fast memory through NumPy, and no traffic is counted by hand."""
+    used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    exempt = {"values"} if path.stem in EXEMPT else set()
+    assert used & (NOT_FOR_PROGRAMS - exempt) == set()
+
+
+EXEMPT = {"input_side", "input_side_gradient"}  # dict.values of their plans
+
+
+def test_schedules_never_import_each_other() -> None:
+    folder = Path(schedules.__file__).parent
+    for path in folder.glob("*.py"):
+        imported = {n.module for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)}
+        own = {module for module in imported if module and module.startswith("wattention.iocomplexity.schedules")}
+        assert own <= {"wattention.iocomplexity.schedules.base"}, path.stem
 
 
 def test_scores_far_beyond_exp_stay_finite() -> None:

@@ -136,6 +136,19 @@ def test_leading_constants_of_a_large_cache(name: str, coefficient: float) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "coefficient"),
+    [("flash2", 6.0), ("two_pass", 20.0), ("one_pass", 36.0), ("one_pass_atomic", 24.0)],
+)
+def test_leading_constants_with_wide_accumulators(name: str, coefficient: float) -> None:
+    """Sums of two words: flash 2 (1 + w), two passes 2 (2 + 2 w) + 2 (2 + w), one (2 + 2 w)^2, or (2 + 2 w)(2 + w)."""
+    n, d = 1 << 20, 128
+    problem = attention_problem(tokens=n, head_dim=d, widths=Widths(accumulators=2))
+    schedule, words = SCHEDULES.load(name), 64 * d * d
+    count = schedule.predict(problem, schedule.plan(problem, words))
+    assert count.words * words / (n * d) ** 2 == pytest.approx(coefficient, rel=0.035)
+
+
+@pytest.mark.parametrize(
     ("name", "formula"),
     [
         ("small_cache", lambda x: 4 * x + 1),

@@ -125,6 +125,13 @@ class Tile:
     ) -> None:
         self.free()
 
+    def __array__(self, *_: object, **__: object) -> Floats:
+        """Refuse to become an array: arithmetic outside the machine would be free."""
+        raise UserError(
+            "a tile cannot leave fast memory as an array", got=self.name, wanted="an operation of the tile",
+            do="use a method of Tile, or store the tile and read the result after the run",
+        )  # fmt: skip
+
     @property
     def size(self) -> int:
         """Numbers in the tile."""
