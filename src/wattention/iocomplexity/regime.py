@@ -33,6 +33,8 @@ def describe_regime(plan: Plan) -> str:
         fits = plan.fast_words > plan.problem.key_dim * plan.problem.value_dim
         return f"Regime: the state of d_k x d_v words {'fits into' if fits else 'is larger than'} fast memory."
     squares = plan.fast_words / (plan.problem.key_dim * plan.problem.value_dim)
+    if plan.form == "input-side":
+        return f"M = {squares:.3g} d^2; no bound here starts from the inputs of the projections."
     meaning = {
         "resident": "one side of the problem stays in fast memory, so little but compulsory traffic is left",
         "large cache": "whole rows fit, scores never need slow memory, traffic falls as n^2 d^2 / M",

@@ -82,9 +82,7 @@ def winner_sentence(plan: Plan, word_bytes: int) -> str:
     sentence = f"{plan.direction.capitalize()}: {best.name} moves the fewest words ({moved})"
     if best.bound is None or best.ratio is None:
         return sentence + "; no bound covers its class."
-    return (
-        f"{sentence}, {best.ratio:.2f} times the bound {best.bound.active.bound.name} ({best.algorithm_class.meaning})."
-    )
+    return f"{sentence}, {best.ratio:.2f} times the bound {best.bound.active.bound.name} ({best.bound.active.bound.algorithm_class.meaning})."
 
 
 def claim_document(claim: Claim, *, word_bytes: int) -> Document:
@@ -272,7 +270,10 @@ def _verification_section(verifications: Sequence[tuple[str, Problem, Verificati
 
 
 def _bound_of(one: PlannedSchedule) -> str:
-    return "-" if one.bound is None else f"{one.bound.active.bound.name} ({one.algorithm_class.label})"
+    if one.bound is None:
+        return "-"
+    active = one.bound.active.bound
+    return f"{active.name} ({active.algorithm_class.label})"
 
 
 def _words(value: float) -> Quantity:
