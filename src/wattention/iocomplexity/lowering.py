@@ -22,12 +22,12 @@ import numpy as np
 
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.machine import SlowArray
 from wattention.iocomplexity.masks import Bools
+from wattention.iocomplexity.observer import SlowArray
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
+from wattention.iocomplexity.selection import Tags
 from wattention.iocomplexity.streaming import Streams
-from wattention.iocomplexity.tile import Tags
 
 Label = tuple[str, int, int]
 

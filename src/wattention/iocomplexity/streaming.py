@@ -18,7 +18,8 @@ import numpy as np
 
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import PairTile
-from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tags, Tile, narrow, span
+from wattention.iocomplexity.selection import Floats, Selection, SlowView, Tags, narrow, span
+from wattention.iocomplexity.tile import Tile
 
 if TYPE_CHECKING:
     from wattention.iocomplexity.machine import Machine
