@@ -190,3 +190,15 @@ def test_the_page_about_the_machine_runs(capsys: pytest.CaptureFixture[str]) -> 
     assert len(blocks) == 3
     exec("\n".join(blocks), {})
     assert capsys.readouterr().out.count("\n") >= 4
+
+
+@pytest.mark.parametrize("words", [116_224, 58_112, 32_768])
+def test_latent_attention_moves_one_key_for_score_and_value(words: int) -> None:
+    """Per pair d_k (d_k + d_v) / M, with a key loaded once; streaming it twice costs d_k + d_v instead of d_k words."""
+    problem = attention_problem(tokens=16384, head_dim=576, value_dim=512, values_in_keys=True)
+    moved = {}
+    for name in ("latent_flash", "flash2"):
+        schedule = SCHEDULES.load(name)
+        moved[name] = schedule.predict(problem, schedule.plan(problem, words)).words / problem.pairs
+    assert moved["latent_flash"] == pytest.approx(576 * (576 + 512) / words, rel=0.05)
+    assert moved["flash2"] == pytest.approx((576 + 512) / 576 * moved["latent_flash"], rel=0.05)

@@ -304,21 +304,17 @@ class Machine:
             scratch_words=self.scratch_peak,
         )
 
-    @property
-    def free_words(self) -> int:
-        """Words of fast memory that are free."""
-        return self.fast_words - self.used
-
     def live(self) -> str:
         """What occupies fast memory, for messages."""
         return ", ".join(f"{t.name} {t.shape[0]}x{t.shape[1]}" for t in self._live.values()) or "nothing"
 
     def room_for(self, words: int, what: str) -> None:
         """Check that a temporary of ``words`` words fits for a moment, and remember the peak."""
-        if self.used + words > self.fast_words:
+        free = self.fast_words - self.used
+        if words > free:
             raise FastMemoryFullError(
                 f"fast memory is full: no room for {what}",
-                got=f"{words} words needed, {self.free_words} free of {self.fast_words}; live: {self.live()}",
+                got=f"{words} words needed, {free} free of {self.fast_words}; live: {self.live()}",
                 wanted="tiles that fit together",
                 do="plan smaller tiles, or give the machine more fast memory",
             )
