@@ -27,7 +27,7 @@ from wattention.iocomplexity.observer import SlowArray
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
 from wattention.iocomplexity.selection import Tags
-from wattention.iocomplexity.streaming import Streams
+from wattention.iocomplexity.streaming import Streams, Sums
 
 Label = tuple[str, int, int]
 
@@ -149,6 +149,9 @@ class _Labels:
                     self._absorb(int(into[i, j]), int(left[i, t]), int(right[t, j]))
 
     def streamed(self, into: Tags, left: Tags, right: Tags, how: Streams) -> bool:
+        return False
+
+    def accumulated(self, home: Tags, left: Tags, right: Tags, how: Sums) -> bool:
         return False
 
     def changed(self, tags: Tags, *operands: Tags) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.selection import Floats
-from wattention.iocomplexity.streaming import Streams
+from wattention.iocomplexity.streaming import Streams, Sums
 
 
 @dataclass(slots=True)
@@ -48,6 +48,9 @@ class Observer(Protocol):
 
     def streamed(self, into: NDArray[Any], left: NDArray[Any], right: NDArray[Any], how: Streams) -> bool:
         """Take in a whole streamed product at once; False asks to see it word by word instead."""
+
+    def accumulated(self, home: NDArray[Any], left: NDArray[Any], right: NDArray[Any], how: Sums) -> bool:
+        """Take in a whole update of a sum in slow memory at once; False asks to see it word by word instead."""
 
     def changed(self, tags: NDArray[Any], *operands: NDArray[Any]) -> None:
         """A tile is overwritten in place with a function of itself and of the operands."""

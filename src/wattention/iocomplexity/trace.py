@@ -25,7 +25,7 @@ from wattention.iocomplexity.observer import SlowArray
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
 from wattention.iocomplexity.selection import Tags
-from wattention.iocomplexity.streaming import Streams
+from wattention.iocomplexity.streaming import Streams, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,29 @@ class Recorder:
         if how in {"columns held", "rows held"}:
             first = left.T if how == "columns held" else right
             body = np.concatenate([reads * first, body], axis=1)
+        self._chunks.append(body.ravel())
+        return True
+
+    def accumulated(self, home: Tags, left: Tags, right: Tags, how: Sums) -> bool:
+        """The touches of the literal loop: a column, then for every word its old value, factors, operands, new value."""
+        if self._word_by_word:
+            return False
+        depth = left.shape[1]
+        words = home.T[:, :, None]
+        pairs = (*home.T.shape, depth)
+        operands = np.concatenate(
+            [np.broadcast_to(left[None], pairs), np.broadcast_to(right.T[:, None], pairs)], axis=2
+        )
+        if how.fresh:
+            made = np.broadcast_to(np.int64(-1 - self._top), words.shape)
+            self._deepest = max(self._deepest, self._top + 1)
+            steps = [2 * made + 1, 2 * operands, 2 * made + 1, 2 * made, 2 * words + 1]
+        else:
+            decay = [] if how.decay is None else [2 * np.broadcast_to(how.decay[None], words.shape), 2 * words + 1]
+            steps = [2 * words, *decay, 2 * operands, 2 * words + 1, 2 * words + 1]
+        body = np.concatenate(steps, axis=2).reshape(home.shape[1], -1)
+        if how.right_streams:
+            body = np.concatenate([2 * right.T, body], axis=1)
         self._chunks.append(body.ravel())
         return True
 
