@@ -138,7 +138,7 @@ class Recorder:
         return True
 
     def accumulated(self, home: Tags, left: Tags, right: Tags, how: Sums) -> bool:
-        """The touches of the literal loop: a column, then for every word its old value, factors, operands, new value."""
+        """The touches of the literal loop: a column, then for every word the old value, operands, the new value."""
         if self._word_by_word:
             return False
         depth = left.shape[1]
