@@ -82,7 +82,8 @@ def winner_sentence(plan: Plan, word_bytes: int) -> str:
     sentence = f"{plan.direction.capitalize()}: {best.name} moves the fewest words ({moved})"
     if best.bound is None or best.ratio is None:
         return sentence + "; no bound covers its class."
-    return f"{sentence}, {best.ratio:.2f} times the bound {best.bound.active.bound.name} ({best.bound.active.bound.algorithm_class.meaning})."
+    active = best.bound.active.bound
+    return f"{sentence}, {best.ratio:.2f} times the bound {active.name} ({active.algorithm_class.meaning})."
 
 
 def claim_document(claim: Claim, *, word_bytes: int) -> Document:
