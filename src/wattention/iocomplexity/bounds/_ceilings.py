@@ -40,6 +40,7 @@ EXCLUSIVE_BACKWARD: tuple[tuple[float, float], ...] = (
     (16.0, 16.48),
     (20.0, 25.875),
     (30.0, 57.9375),
+    (60.0, 229.5),
 )
 """(K, F(K)) of D* for d = 1."""
 
@@ -64,6 +65,7 @@ SPANNING_BACKWARD: tuple[Ceiling, ...] = (
     Ceiling(x=2.0, length=2.45, last=1.32, ceiling=0.70001),
     Ceiling(x=2.38, length=2.45, last=1.32, ceiling=0.58683),
     Ceiling(x=2.83, length=2.45, last=1.34, ceiling=0.49001),
+    Ceiling(x=3.36, length=2.45, last=1.32, ceiling=0.42609),
     Ceiling(x=4.0, length=2.45, last=1.35, ceiling=0.35637),
 )
 """E*."""
@@ -94,11 +96,14 @@ def spanning_words(
         accumulators: words of the outputs; each is charged once more than it moves.
         fast_words: M.
     """
-    x = head_dim / fast_words**0.5
     best = 0.0
     for c in ceilings:
-        ceiling = _MARGIN * c.ceiling * max(1.0, (c.x / x) ** 2)
-        segments = weight * pairs / (ceiling * fast_words) - 1.0
+        at = (head_dim / c.x) ** 2
+        charge_free = (2.0 * weight * pairs / (c.ceiling * c.length)) ** 0.5
+        # a run with M words is a run with more: the bound of the larger memory may be the better one
+        memory = max(float(fast_words), min(at, charge_free))
+        ceiling = _MARGIN * c.ceiling * max(1.0, memory / at)
+        segments = weight * pairs / (ceiling * memory) - 1.0
         # a segment ends before the charge that would exceed its length, and no charge is above 2
-        best = max(best, (c.length * fast_words - 2.0) * segments - accumulators)
+        best = max(best, (c.length * memory - 2.0) * segments - accumulators)
     return best
