@@ -229,5 +229,6 @@ def test_thresholds_of_shared_memory(device: str, word_bytes: int, share: float,
     found = thresholds(load_profile(device), device, word_bytes=word_bytes, share=share)
     shared = next(one for one in found if one.level.name == "shared")
     assert (shared.forward_head_dim, shared.stored_gradient_head_dim) == (forward, stored)
+    assert stored < shared.backward_head_dim < forward
     with pytest.raises(UserError, match="share of fast memory"):
         thresholds(load_profile(device), device, word_bytes=2, share=0)

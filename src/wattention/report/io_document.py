@@ -134,7 +134,7 @@ def devices_document(found: Sequence[Threshold], *, dtype: str, share: float) ->
         Column(key="words", heading="words", help="M"),
         Column(key="forward", heading="forward\nsmall-cache d >", help="sqrt(M)"),
         Column(key="stored", heading="backward\nstores dS d >", help="sqrt(M / 2.5)"),
-        Column(key="backward", heading="backward\nsmall-cache d >", help="sqrt(M)"),
+        Column(key="backward", heading="backward\nsmall-cache d >", help="sqrt(3 M / 4)"),
         Column(key="source", heading="source", help="where the size was read", numeric=False),
     )
     rows = tuple(
@@ -159,7 +159,7 @@ def devices_document(found: Sequence[Threshold], *, dtype: str, share: float) ->
                 title="Thresholds",
                 table=Table(columns=columns, rows=rows),
                 notes=(
-                    "Leading terms: sqrt(M) forward, sqrt(M) and sqrt(M / 2.5) backward; one width for all numbers.",
+                    "Leading terms: sqrt(M) forward, sqrt(M / 2.5) and sqrt(3 M / 4) backward; numbers of one width.",
                     "Source 'recalled': the size was written down from memory and awaits its data sheet.",
                     "Words through a level are not time: a kernel may be bound by arithmetic instead.",
                 ),
