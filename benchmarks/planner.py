@@ -1,26 +1,23 @@
-"""How long one planner query takes, and how far the best schedules are from the best bounds.
+"""How long one planner query takes.
 
 A query plans every schedule, predicts its exact counts and finds the bounds of its class. The mapper AccelForge 1.0.467
 takes 38 to 143 s for the same backward question (N = 1024, d = 64; recorded on another machine, not measured here: its
 own search is not started by this script).
 
-Run: python benchmarks/planner.py [--ratios]
+Run: python benchmarks/planner.py
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.planner import plan
-from wattention.iocomplexity.problem import Problem, attention_problem
+from wattention.iocomplexity.problem import attention_problem
 
 QUERY_LIMIT_S = 0.050
 RECORDED_MAPPER_S = (38.0, 143.0)
 MASKS = ("dense", "causal", "window:256", "bigbird:block=64,global=2,window=3,random=3")
-SQUARES = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 1.5, 2, 2.5, 4, 10, 16, 32)
 
 
 def query_s(problem_of: str, tokens: int, head_dim: int, fast_words: int, direction: str) -> float:
@@ -45,40 +42,5 @@ def print_times() -> None:
     print(f"\nlimit {QUERY_LIMIT_S * 1e3:.0f} ms; {faster:.0f} times faster than a mapper's recorded 38 s")
 
 
-def print_ratios(problem: Problem) -> None:
-    """The table of docs/theory/tightness.md."""
-    square = problem.key_dim**2
-    print(
-        "| M/d^2 | pass | best schedule, scores once | words a pair | bound | ratio | best with recomputation | ratio |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for per_square in SQUARES:
-        for direction in ("forward", "backward"):
-            found = plan(problem, int(per_square * square), direction=direction)
-            cells = [f"{per_square:.4g}", direction]
-            for algorithm_class in (AlgorithmClass.ONCE, AlgorithmClass.RECOMPUTE):
-                best, bound = found.best_of(algorithm_class), found.bound(algorithm_class)
-                assert best is not None
-                name = (
-                    f"{best.name} ({bound.active.bound.name})"
-                    if algorithm_class is AlgorithmClass.RECOMPUTE
-                    else best.name
-                )
-                cells.append(name)
-                if algorithm_class is AlgorithmClass.ONCE:
-                    cells += [f"{best.words / problem.pairs:.2f}", bound.active.bound.name]
-                cells.append(f"{best.words / bound.words:.2f}")
-            print("| " + " | ".join(cells) + " |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ratios", action="store_true", help="print the table of ratios instead of times")
-    if parser.parse_args().ratios:
-        print_ratios(attention_problem(tokens=16384, head_dim=128))
-    else:
-        print_times()
-
-
 if __name__ == "__main__":
-    main()
+    print_times()

@@ -49,8 +49,15 @@ def smallest(schedule: Schedule, words: int, **sizes: object) -> tuple[int, obje
         return error.least_words, schedule.plan(problem, error.least_words)
 
 
-@pytest.mark.parametrize("name", GAMES)
-@pytest.mark.parametrize("mask", ["dense", "causal", "window:2"])
+@pytest.mark.parametrize(
+    ("name", "mask"),
+    [
+        (name, mask)
+        for name in GAMES
+        for mask in ("dense", "causal", "window:2")
+        if SCHEDULES.load(name).refuses(attention_problem(tokens=3, head_dim=2, value_dim=3, mask=mask)) is None
+    ],
+)
 def test_a_lowered_run_is_a_legal_game(name: str, mask: str) -> None:
     schedule, problem = SCHEDULES.load(name), attention_problem(tokens=3, head_dim=2, value_dim=3, mask=mask)
     words, tiles = smallest(schedule, 24, tokens=3, head_dim=2, value_dim=3, mask=mask)

@@ -39,9 +39,9 @@ def test_full_memory_says_what_is_needed_free_and_live() -> None:
 def test_a_streamed_operand_needs_room_too() -> None:
     machine = loaded_machine(12)
     machine.place("C", np.ones((3, 1)))
-    with machine.load("A", slice(0, 3)) as tile, machine.zeros(3, 1) as out:
-        with pytest.raises(FastMemoryFullError, match="streamed operands"):
-            out.add_product(tile, machine.slow("C"))
+    full = pytest.raises(FastMemoryFullError, match="streamed operands")
+    with machine.load("A", slice(0, 3)) as tile, machine.zeros(3, 1) as out, full:
+        out.add_product(tile, machine.slow("C"))
 
 
 def test_an_unwritten_word_cannot_be_read() -> None:
@@ -58,6 +58,12 @@ def test_a_tile_is_gone_after_its_block() -> None:
         machine.store(tile, "B")
     with machine.zeros(4, 3) as out, pytest.raises(UserError, match="after it had left fast memory"):
         out.subtract(tile)
+
+
+def test_a_tile_is_no_array() -> None:
+    machine = loaded_machine()
+    with machine.load("A") as tile, pytest.raises(UserError, match="cannot leave fast memory as an array"):
+        np.exp(tile)
 
 
 def test_inputs_and_results_are_copies() -> None:

@@ -89,6 +89,15 @@ def test_touches_do_not_depend_on_how_the_other_side_is_cut(mask: Mask, size: in
     touches = sum(int(full[s : s + size].any(axis=0).sum()) for s in starts)
     edges = np.array(list(starts))
     assert mask.keys_seen(edges, np.minimum(edges + size, mask.queries)).sum() == touches
+    sizes = np.array([size])
+    for closed_form, seen, length in (
+        (mask.key_touches(sizes), mask.keys_seen, mask.queries),
+        (mask.query_touches(sizes), mask.queries_seeing, mask.keys),
+    ):
+        edges = np.arange(0, length, size)
+        blocks = seen(edges, np.minimum(edges + size, length)).sum()
+        assert (closed_form is None) == (not isinstance(mask, Band))
+        assert closed_form is None or closed_form[0] == blocks
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 16, 97, 360])

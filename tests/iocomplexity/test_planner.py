@@ -182,6 +182,28 @@ def test_the_distance_between_best_schedule_and_best_bound_stays_what_is_documen
         assert best.words / found.bound(AlgorithmClass.ONCE).words <= worst
 
 
+def test_room_left_over_by_whole_blocks_is_put_to_use() -> None:
+    array = 1024 * D
+    forward = plan(square(), int(1.99 * array), direction="forward").by_name
+    assert forward["flash2_keys_kept"].words < 0.86 * forward["flash2"].words
+    backward = plan(square(), int(2.95 * array), direction="backward").by_name
+    assert backward["one_pass_rows_kept"].words < 0.91 * backward["one_pass"].words
+    for direction, ours, textbook in (
+        ("forward", "flash2_keys_kept", "flash2"),
+        ("backward", "one_pass_rows_kept", "one_pass"),
+    ):
+        for share in (0.3, 0.55, 0.9, 1.3, 1.7, 2.5):
+            found = plan(square(), int(share * array), direction=direction).by_name
+            assert found[ours].words <= found[textbook].words
+
+
+def test_few_keys_shared_by_many_queries_stay_in_fast_memory() -> None:
+    problem = square(512, 32, heads=32, kv_heads=4)
+    best = plan(problem, 512 * 2 * 32 + 200, direction="forward").best
+    assert best.name == "flash2_keys_kept"
+    assert best.matrix_words == best.bound.words == 4 * (2 * 512 * 8 * 32 + 2 * 512 * 32)
+
+
 def test_levels_of_a_device_are_planned_one_by_one() -> None:
     plans = plan_levels(load_profile("h100-sxm"), square(2048, 256), direction="forward", word_bytes=2)
     assert [one.level.name for one in plans] == ["registers", "shared", "L2"]
@@ -207,5 +229,6 @@ def test_thresholds_of_shared_memory(device: str, word_bytes: int, share: float,
     found = thresholds(load_profile(device), device, word_bytes=word_bytes, share=share)
     shared = next(one for one in found if one.level.name == "shared")
     assert (shared.forward_head_dim, shared.stored_gradient_head_dim) == (forward, stored)
+    assert stored < shared.backward_head_dim < forward
     with pytest.raises(UserError, match="share of fast memory"):
         thresholds(load_profile(device), device, word_bytes=2, share=0)

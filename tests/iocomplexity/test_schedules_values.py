@@ -1,6 +1,8 @@
-"""Counts against values that were not made by this code: closed forms, an earlier prototype's table, a mapper's optima."""
+"""Counts against values not made by this code: closed forms, an earlier prototype's table, a mapper's optima."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,7 @@ def equalised(length: int, size: int) -> int:
 
 
 def traffic(name: str, words: int, tiles: dict[str, int]) -> float:
-    """Words moved per pair with these tiles, which fit; that runs count what is predicted is tested for all schedules."""
+    """Words moved per pair with these tiles, which fit; runs count what is predicted, as tested for all schedules."""
     count = SCHEDULES.load(name).predict(PROBLEM, tiles)
     assert count.peak <= words
     return count.words / N**2
@@ -134,6 +136,19 @@ def test_leading_constants_of_a_large_cache(name: str, coefficient: float) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "coefficient"),
+    [("flash2", 6.0), ("two_pass", 20.0), ("one_pass", 36.0), ("one_pass_atomic", 24.0)],
+)
+def test_leading_constants_with_wide_accumulators(name: str, coefficient: float) -> None:
+    """Sums of two words: flash 2 (1 + w), two passes 2 (2 + 2 w) + 2 (2 + w), one (2 + 2 w)^2, or (2 + 2 w)(2 + w)."""
+    n, d = 1 << 20, 128
+    problem = attention_problem(tokens=n, head_dim=d, widths=Widths(accumulators=2))
+    schedule, words = SCHEDULES.load(name), 64 * d * d
+    count = schedule.predict(problem, schedule.plan(problem, words))
+    assert count.words * words / (n * d) ** 2 == pytest.approx(coefficient, rel=0.035)
+
+
+@pytest.mark.parametrize(
     ("name", "formula"),
     [
         ("small_cache", lambda x: 4 * x + 1),
@@ -167,3 +182,23 @@ def test_flash2_of_1024_tokens_is_executed_and_verified() -> None:
     result = verify(SCHEDULES.load("flash2"), attention_problem(tokens=1024, head_dim=64), 16384)
     assert result.counts_agree
     assert result.worst_error < 1e-12
+
+
+def test_the_page_about_the_machine_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "io-machine.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    exec("\n".join(blocks), {})
+    assert capsys.readouterr().out.count("\n") >= 4
+
+
+@pytest.mark.parametrize("words", [116_224, 58_112, 32_768])
+def test_latent_attention_moves_one_key_for_score_and_value(words: int) -> None:
+    """Per pair d_k (d_k + d_v) / M, with a key loaded once; streaming it twice costs d_k + d_v instead of d_k words."""
+    problem = attention_problem(tokens=16384, head_dim=576, value_dim=512, values_in_keys=True)
+    moved = {}
+    for name in ("latent_flash", "flash2"):
+        schedule = SCHEDULES.load(name)
+        moved[name] = schedule.predict(problem, schedule.plan(problem, words)).words / problem.pairs
+    assert moved["latent_flash"] == pytest.approx(576 * (576 + 512) / words, rel=0.05)
+    assert moved["flash2"] == pytest.approx((576 + 512) / 576 * moved["latent_flash"], rel=0.05)

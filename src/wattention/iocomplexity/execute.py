@@ -12,11 +12,12 @@ import numpy as np
 from wattention.core.errors import UnsupportedError
 from wattention.iocomplexity import oracle
 from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine, Observer
+from wattention.iocomplexity.machine import Machine
+from wattention.iocomplexity.observer import Observer
 from wattention.iocomplexity.oracle import Arrays
 from wattention.iocomplexity.problem import Problem
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
-from wattention.iocomplexity.tile import Floats
+from wattention.iocomplexity.selection import Floats
 
 ROLES = {"L": "statistics", "maxima": "statistics", "P": "scratch", "E": "scratch"}
 

@@ -7,7 +7,7 @@ import numpy as np
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.masks import Bools, Ints
 from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.tile import Selection
+from wattention.iocomplexity.selection import Selection
 
 
 def value_source(problem: Problem) -> str:

@@ -2,8 +2,9 @@
 
 At each level of the hierarchy the level itself is fast memory and everything outside is slow; a schedule chosen for one
 boundary says nothing about the next, so each is planned for itself. With x = d / sqrt M the leading terms give the
-thresholds: the small-cache forward, and the purely small-cache backward, move fewest words for d > sqrt M; a backward
-that stores dS does for d > sqrt(M / 2.5).
+thresholds, in words a pair: forward 4 x^2 (FlashAttention-2's order) against 2 x^2 + 2 (small-cache), equal at M = d^2;
+backward 14 x^2 (two passes) against 9 x^2 + 2 (dS stored), equal at 2.5 d^2, and that against 5 x^2 + 5 (all pair
+matrices stored), equal at 4/3 d^2.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from wattention.iocomplexity.bounds.base import Direction
 from wattention.iocomplexity.planner import Plan, plan
 from wattention.iocomplexity.problem import Problem
 
-STORED_GRADIENT_SHARE = 2.5
-"""M / d^2 at which the seven-product backward meets the one that stores dS (docs/theory/backward.md)."""
+STORED_GRADIENT_SQUARES = 2.5
+"""M / d^2 at which the two-pass backward meets the one that stores dS (docs/theory/backward.md)."""
+SMALL_BACKWARD_SQUARES = 4 / 3
+"""M / d^2 at which the backward that stores dS only meets the one that stores P too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +50,12 @@ class Threshold:
     @property
     def stored_gradient_head_dim(self) -> int:
         """A backward that stores dS moves fewest words above this head dimension."""
-        return math.floor(math.sqrt(self.fast_words / STORED_GRADIENT_SHARE))
+        return math.floor(math.sqrt(self.fast_words / STORED_GRADIENT_SQUARES))
 
     @property
     def backward_head_dim(self) -> int:
-        """The purely small-cache backward moves fewest words above this head dimension."""
-        return math.isqrt(self.fast_words)
+        """The small-cache backward, which stores P and dS, moves fewest words above this head dimension."""
+        return math.floor(math.sqrt(self.fast_words / SMALL_BACKWARD_SQUARES))
 
 
 def plan_levels(

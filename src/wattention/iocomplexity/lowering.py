@@ -1,9 +1,12 @@
 """From a schedule to a pebbling: one run at tiny size, as moves on the words of its computational graph.
 
 Words are named as in accumulator graphs of attention: Q, K, V, dO are inputs; S_ij is one word that begins as a sum of
-q_ia k_ja and is used as P_ij (forward); P_ij and dS_ij are the two words of a pair (backward), dS_ij beginning as dP_ij; O, dQ,
-dK and dV are sums. Every multiply-add is a step "target += product of two operands"; row statistics are free and leave no
-trace, and dS_ij *= P_ij is the last step of dS_ij. Names run indices together: S at (1, 0) is S10, at (1, 12) it is S1_12.
+q_ia k_ja and is used as P_ij (forward); P_ij and dS_ij are the two words of a pair (backward), dS_ij beginning as
+dP_ij; O, dQ,
+dK and dV are sums. Every multiply-add is a step "target += product of two operands"; row statistics are free and
+leave no
+trace, and dS_ij *= P_ij is the last step of dS_ij. Names run indices together: S at (1, 0) is S10, at (1, 12) it is
+S1_12.
 
 The moves are those of the run: loads, stores and deletions of the machine, and one "absorb" for every step.
 Source: red-blue pebbling with partial computation, Papp, Sobczyk and Yzelman (arXiv 2506.10854).
@@ -19,12 +22,12 @@ import numpy as np
 
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.machine import SlowArray
 from wattention.iocomplexity.masks import Bools
+from wattention.iocomplexity.observer import SlowArray
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
-from wattention.iocomplexity.streaming import Streams
-from wattention.iocomplexity.tile import Tags
+from wattention.iocomplexity.selection import Tags
+from wattention.iocomplexity.streaming import Streams, Sums
 
 Label = tuple[str, int, int]
 
@@ -79,7 +82,8 @@ def lower(schedule: Schedule, problem: Problem, fast_words: int, *, tiles: Tiles
 
     Raises:
         UserError: widths other than 1.
-        UnsupportedError: a schedule of another form, one that starts from saved scores, or one that adds in slow memory.
+        UnsupportedError: a schedule of another form, one that starts from saved scores, or one that adds in slow
+        memory.
     """
     if problem.widths != Widths():
         raise UserError("a pebbling needs words of one width", got=problem.widths, wanted="all widths 1")
@@ -147,6 +151,9 @@ class _Labels:
     def streamed(self, into: Tags, left: Tags, right: Tags, how: Streams) -> bool:
         return False
 
+    def accumulated(self, home: Tags, left: Tags, right: Tags, how: Sums) -> bool:
+        return False
+
     def changed(self, tags: Tags, *operands: Tags) -> None:
         """Elementwise work leaves no trace, except dS *= P, which reads a pair word."""
         for other in operands:
@@ -178,7 +185,7 @@ class _Labels:
         if first is None or second is None:
             return
         target, row, column = self._rules[first[0], second[0]]
-        label = (target, first[1 + row], second[1 + column])
+        label: Label = (target, first[1:][row], second[1:][column])
         assert self._labels.setdefault(into, label) == label, f"{self._labels[into]} absorbs a term of {label}"
         self._step(LoweredStep(name_of(label), (name_of(first), name_of(second))))
 

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +30,11 @@ from wattention.core.errors import UserError
 from wattention.iocomplexity import streaming
 from wattention.iocomplexity.counts import Count
 from wattention.iocomplexity.masks import Bools, Ints
+from wattention.iocomplexity.observer import Observer, SlowArray
 from wattention.iocomplexity.problem import PairTile, Widths
-from wattention.iocomplexity.streaming import Product, SlowSum, Streams
-from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tile, pick, put, resolve, span
+from wattention.iocomplexity.selection import Floats, Selection, SlowView, pick, put, resolve, span
+from wattention.iocomplexity.streaming import Product, SlowSum
+from wattention.iocomplexity.tile import Tile
 
 ALL = slice(None)
 
@@ -44,47 +45,6 @@ class FastMemoryFullError(UserError):
 
 class UnwrittenReadError(UserError):
     """A word of slow memory was read before anything was written to it."""
-
-
-@dataclass(slots=True)
-class SlowArray:
-    """One array of slow memory; ``values`` is None in null mode."""
-
-    name: str
-    shape: tuple[int, int]
-    role: str
-    width: int
-    scratch_words: int
-    values: Floats | None
-    tags: NDArray[Any] | None = None
-
-
-class Observer(Protocol):
-    """Sees every step of a run, word by word; ``tags`` are arrays of the shape of the tile or array they belong to."""
-
-    def placed(self, array: SlowArray) -> NDArray[Any]:
-        """Return the tags of the words of an array of slow memory."""
-
-    def loaded(self, tags: NDArray[Any], where: Bools | None) -> NDArray[Any]:
-        """Words with these tags come to fast memory, those that ``where`` leaves out as constants; return their tags."""
-
-    def created(self, shape: tuple[int, int], role: str) -> NDArray[Any]:
-        """Return the tags of a tile that is made in fast memory; roles are those of widths."""
-
-    def stored(self, tags: NDArray[Any], home: NDArray[Any]) -> NDArray[Any]:
-        """Words of a tile go to slow memory; return the new tags of their home."""
-
-    def freed(self, tags: NDArray[Any]) -> None:
-        """Words leave fast memory without a store."""
-
-    def product(self, into: NDArray[Any], left: NDArray[Any], right: NDArray[Any], mask: Bools | None) -> None:
-        """into[i, j] += left[i, t] right[t, j], in fast memory; ``mask`` tells the pairs if ``into`` is a pair tile."""
-
-    def streamed(self, into: NDArray[Any], left: NDArray[Any], right: NDArray[Any], how: Streams) -> bool:
-        """Take in a whole streamed product at once; False asks to see it word by word instead."""
-
-    def changed(self, tags: NDArray[Any], *operands: NDArray[Any]) -> None:
-        """A tile is overwritten in place with a function of itself and of the operands."""
 
 
 class Machine:
@@ -147,10 +107,6 @@ class Machine:
     def names(self) -> set[str]:
         """Names of the arrays in slow memory."""
         return set(self._slow)
-
-    def has(self, name: str) -> bool:
-        """Whether slow memory holds an array of that name."""
-        return name in self._slow
 
     def slow(self, name: str, rows: Selection = ALL, columns: Selection = ALL) -> SlowView:
         """Name a part of slow memory as an operand to be streamed."""
@@ -245,13 +201,9 @@ class Machine:
         """Make a column of statistics, zero at first."""
         return self._create((height, 1), "statistics", name, 0.0)
 
-    def log_normalisers(self, height: int) -> Tile:
-        """Make a column of L, minus infinity at first: no key seen yet."""
-        return self._create((height, 1), "statistics", "log normalisers", -np.inf)
-
-    def maxima(self, height: int) -> Tile:
-        """Make a column of running maxima, minus infinity at first."""
-        return self._create((height, 1), "statistics", "maxima", -np.inf)
+    def maxima(self, height: int, *, name: str = "maxima") -> Tile:
+        """Make a column of running maxima, or of L: minus infinity, as no key was seen yet."""
+        return self._create((height, 1), "statistics", name, -np.inf)
 
     def _create(self, shape: tuple[int, int], role: str, name: str, value: float) -> Tile:
         tile = self._allocate(shape, self.widths.of(role), name)
@@ -352,21 +304,17 @@ class Machine:
             scratch_words=self.scratch_peak,
         )
 
-    @property
-    def free_words(self) -> int:
-        """Words of fast memory that are free."""
-        return self.fast_words - self.used
-
     def live(self) -> str:
         """What occupies fast memory, for messages."""
         return ", ".join(f"{t.name} {t.shape[0]}x{t.shape[1]}" for t in self._live.values()) or "nothing"
 
     def room_for(self, words: int, what: str) -> None:
         """Check that a temporary of ``words`` words fits for a moment, and remember the peak."""
-        if self.used + words > self.fast_words:
+        free = self.fast_words - self.used
+        if words > free:
             raise FastMemoryFullError(
                 f"fast memory is full: no room for {what}",
-                got=f"{words} words needed, {self.free_words} free of {self.fast_words}; live: {self.live()}",
+                got=f"{words} words needed, {free} free of {self.fast_words}; live: {self.live()}",
                 wanted="tiles that fit together",
                 do="plan smaller tiles, or give the machine more fast memory",
             )

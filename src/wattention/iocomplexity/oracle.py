@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.tile import Floats
+from wattention.iocomplexity.selection import Floats
 
 Arrays = dict[str, Floats]
 

@@ -240,7 +240,8 @@ _DEAR_BYTES, _FEW_SIZES = 256, 64
 class Blocks:
     """Cuts of one side of a problem into equal blocks, with the traffic each cut causes on the other side.
 
-    Only equalised sizes are worth considering: with T blocks, size = ceil(n / T). There are at most 2 sqrt(n) of them. Where
+    Only equalised sizes are worth considering: with T blocks, size = ceil(n / T). There are at most 2 sqrt(n) of
+    them. Where
     the mask has no closed form 64 of them have to do, and powers of two where unions are dear (many single pairs).
 
     Attributes:
@@ -261,6 +262,7 @@ class Blocks:
             self.sizes = np.unique(self.sizes[np.searchsorted(self.sizes, few, side="right") - 1])
         self._closed_form = pattern.union_bytes == 0
         self._dense_other = (pattern.keys if side == "queries" else pattern.queries) if pattern.is_dense else None
+        self._all_touches = pattern.key_touches if side == "queries" else pattern.query_touches
         self._known: dict[int | tuple[int, int], int] = {}
 
     def touches(self, size: int, panel: int | None = None) -> int:
@@ -287,6 +289,9 @@ class Blocks:
         """Touches of every equalised size."""
         if self._dense_other is not None:
             return np.asarray(-(-self.length // self.sizes) * self._dense_other)
+        in_closed_form = self._all_touches(self.sizes)
+        if in_closed_form is not None:
+            return in_closed_form
         counts = -(-self.length // self.sizes)
         if not self._closed_form:
             return np.array([self.touches(int(size)) for size in self.sizes], dtype=np.int64)

@@ -23,7 +23,8 @@ import numpy as np
 
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import Blocks, PairTile, Problem
-from wattention.iocomplexity.tile import Selection, Tile
+from wattention.iocomplexity.selection import Selection
+from wattention.iocomplexity.tile import Tile
 
 # --- score products ---------------------------------------------------------------------------------------------------
 

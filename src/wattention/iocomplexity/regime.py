@@ -1,13 +1,13 @@
 """Which regime a problem is in, in one sentence a newcomer can read.
 
-With d^2 = d_k d_v: the forward changes at M = d^2, the backward at d^2 and 2.5 d^2 (docs/theory); once all of a pass
-fits, only compulsory traffic is left.
+With d^2 = d_k d_v: the forward changes at M = d^2, the backward at 4/3 d^2 and 2.5 d^2 (:mod:`.levels`); once all of
+a pass fits, only compulsory traffic is left.
 """
 
 from __future__ import annotations
 
 from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.levels import STORED_GRADIENT_SHARE
+from wattention.iocomplexity.levels import SMALL_BACKWARD_SQUARES, STORED_GRADIENT_SQUARES
 from wattention.iocomplexity.planner import Plan
 
 RESIDENT_SLACK = 1.1
@@ -22,9 +22,11 @@ def name_regime(plan: Plan) -> str:
         if plan.best.words <= RESIDENT_SLACK * compulsory:
             return "resident"
     squares = plan.fast_words / (problem.key_dim * problem.value_dim)
-    if squares < 1:
+    if plan.direction == "forward":
+        return "small cache" if squares < 1 else "large cache"
+    if squares < SMALL_BACKWARD_SQUARES:
         return "small cache"
-    return "middle" if plan.direction == "backward" and squares < STORED_GRADIENT_SHARE else "large cache"
+    return "middle" if squares < STORED_GRADIENT_SQUARES else "large cache"
 
 
 def describe_regime(plan: Plan) -> str:
@@ -33,6 +35,8 @@ def describe_regime(plan: Plan) -> str:
         fits = plan.fast_words > plan.problem.key_dim * plan.problem.value_dim
         return f"Regime: the state of d_k x d_v words {'fits into' if fits else 'is larger than'} fast memory."
     squares = plan.fast_words / (plan.problem.key_dim * plan.problem.value_dim)
+    if plan.form == "input-side":
+        return f"M = {squares:.3g} d^2; no bound here starts from the inputs of the projections."
     meaning = {
         "resident": "one side of the problem stays in fast memory, so little but compulsory traffic is left",
         "large cache": "whole rows fit, scores never need slow memory, traffic falls as n^2 d^2 / M",

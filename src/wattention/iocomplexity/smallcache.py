@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from wattention.iocomplexity.counts import Count
 from wattention.iocomplexity.layout import value_source
 from wattention.iocomplexity.machine import Machine
@@ -137,10 +139,10 @@ def count(problem: Problem, cuts: Cuts) -> Count:
 def _scratch_words(problem: Problem, cuts: Cuts) -> int:
     w = problem.widths
     blocks = -(-problem.key_tokens // cuts.scores.keys)
-    panels = problem.query_blocks.cut(cuts.panel_rows)
-    pairs = (w.scratch * int(problem.row_lengths[panel].sum()) for panel in panels)
-    heights = (int(panel.stop - panel.start) for panel in panels)
-    return max(p + w.statistic * blocks * height for p, height in zip(pairs, heights, strict=True))
+    starts = np.arange(0, problem.rows, cuts.panel_rows)
+    heights = np.minimum(cuts.panel_rows, problem.rows - starts)
+    pairs = np.add.reduceat(problem.row_lengths, starts)
+    return int((w.scratch * pairs + w.statistic * blocks * heights).max())
 
 
 def run_panels(machine: Machine, problem: Problem, cuts: Cuts) -> None:

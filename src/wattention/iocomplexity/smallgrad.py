@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from wattention.iocomplexity.counts import Count, Part, joined
 from wattention.iocomplexity.gradients import (
     DeltaTiles,
@@ -131,7 +133,6 @@ def count(problem: Problem, cuts: Cuts) -> Count:
     """Exact count."""
     w, pairs, panel_rows = problem.widths, problem.pairs, cuts.panel_rows
     p_needs, dp_needs, v_needs, k_needs = needs_of(problem)
-    panels = problem.query_blocks.cut(panel_rows)
     statistics = problem.q1 * w.statistic
     form_p = Part(
         loads=score_loads(problem, cuts.p, p_needs, panel_rows=panel_rows) + statistics,
@@ -148,7 +149,7 @@ def count(problem: Problem, cuts: Cuts) -> Count:
         peak=score_peak(problem, cuts.dp, dp_needs),
         multiply_adds=pairs * problem.value_dim,
     )
-    visits, rounds = problem.query_blocks.touches(panel_rows), len(panels)
+    visits, rounds = problem.query_blocks.touches(panel_rows), -(-problem.rows // panel_rows)
     return joined(
         delta_part(problem, cuts.delta),
         form_p,
@@ -156,7 +157,8 @@ def count(problem: Problem, cuts: Cuts) -> Count:
         form_ds,
         gather_part(problem, cuts.dq, k_needs, out="queries", visits=problem.q1, rounds=1, panel_rows=panel_rows),
         gather_part(problem, cuts.dk, k_needs, out="keys", visits=visits, rounds=rounds),
-        scratch_words=max(int(problem.row_lengths[panel].sum()) for panel in panels) * w.scratch,
+        scratch_words=int(np.add.reduceat(problem.row_lengths, np.arange(0, problem.rows, panel_rows)).max())
+        * w.scratch,
     )
 
 

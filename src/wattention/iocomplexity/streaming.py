@@ -18,7 +18,8 @@ import numpy as np
 
 from wattention.iocomplexity.masks import Bools
 from wattention.iocomplexity.problem import PairTile
-from wattention.iocomplexity.tile import Floats, Selection, SlowView, Tags, Tile, narrow, span
+from wattention.iocomplexity.selection import Floats, Selection, SlowView, Tags, narrow, span
+from wattention.iocomplexity.tile import Tile
 
 if TYPE_CHECKING:
     from wattention.iocomplexity.machine import Machine
@@ -261,9 +262,20 @@ class SlowSum:
     """Slow memory adds by itself."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sums:
+    """How a whole part of slow memory grows, for observers."""
+
+    fresh: bool
+    """Its sums start now."""
+    decay: Tags | None
+    """Tags of the factors of the old sums."""
+    right_streams: bool
+
+
 def accumulate(machine: Machine, target: SlowSum, product: Product) -> None:
     """Replace a part of slow memory by decay * old + product; a column of a streamed right operand is held."""
-    if machine.observer is not None:
+    if machine.observer is not None and not _accumulated_at_once(machine, target, product):
         _accumulate_literally(machine, target, product)
         return
     right = product.right
@@ -285,6 +297,21 @@ def accumulate(machine: Machine, target: SlowSum, product: Product) -> None:
                 old = old * target.decay.values[old_part]
             new[old_part] += old
         machine.write(target.name, target.rows, target.columns, new)
+
+
+def _accumulated_at_once(machine: Machine, target: SlowSum, product: Product) -> bool:
+    """Whether the observer takes an update without masks, all of whose rows are fresh or none, in one piece."""
+    hidden = product.over is not None and product.over.mask is not None
+    if hidden or target.remote or not (target.fresh.all() or not target.fresh.any()):
+        return False
+    how = Sums(
+        fresh=bool(target.fresh.all()),
+        decay=None if target.decay is None else target.decay.marks,
+        right_streams=isinstance(product.right, SlowView),
+    )
+    assert machine.observer is not None
+    home = machine.tags_of(target.name, target.rows, target.columns)
+    return machine.observer.accumulated(home, _marks(machine, product.left), _marks(machine, product.right), how)
 
 
 def _accumulate_literally(machine: Machine, target: SlowSum, product: Product) -> None:

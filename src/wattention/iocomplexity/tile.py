@@ -6,92 +6,20 @@ valid as long as the tile. ``over`` names the pairs of a masked tile: only those
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.masks import Ints
 from wattention.iocomplexity.problem import PairTile
+from wattention.iocomplexity.selection import Floats, Selection, SlowView, Tags, pick, put, resolve, span
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from wattention.iocomplexity.machine import Machine
 
-Floats = NDArray[np.float64]
-Selection = slice | Ints
-Tags = NDArray[np.int64]
-
-
-def span(selection: Selection) -> int:
-    """How many rows or columns a resolved selection names."""
-    return selection.stop - selection.start if isinstance(selection, slice) else len(selection)
-
-
-def resolve(selection: Selection, length: int) -> Selection:
-    """Turn an open slice into one with both ends."""
-    if isinstance(selection, slice):
-        start = 0 if selection.start is None else selection.start
-        stop = length if selection.stop is None else selection.stop
-        assert 0 <= start <= stop <= length, f"{selection} is outside 0..{length}"
-        return slice(start, stop)
-    return selection
-
-
-def pick(values: NDArray[Any], rows: Selection, columns: Selection) -> NDArray[Any]:
-    """The chosen rows and columns: a view for slices, a copy otherwise."""
-    if isinstance(rows, slice) or isinstance(columns, slice):
-        return np.asarray(values[rows, columns])
-    return np.asarray(values[np.ix_(rows, columns)])
-
-
-def put(values: NDArray[Any], rows: Selection, columns: Selection, new: NDArray[Any], where: Any = None) -> None:
-    """Overwrite the chosen rows and columns, or the words of them that ``where`` selects."""
-    if where is not None:
-        new = np.where(where, new, pick(values, rows, columns))
-    if isinstance(rows, slice) or isinstance(columns, slice):
-        values[rows, columns] = new
-    else:
-        values[np.ix_(rows, columns)] = new
-
-
-def narrow(outer: Selection, inner: Selection) -> Selection:
-    """A selection within a selection."""
-    if not isinstance(outer, slice):
-        return np.asarray(outer[inner])
-    if not isinstance(inner, slice):
-        return np.asarray(inner + outer.start)
-    start, length = outer.start, outer.stop - outer.start
-    first = 0 if inner.start is None else inner.start
-    last = length if inner.stop is None else inner.stop
-    return slice(start + first, start + last)
-
-
-class SlowView:
-    """A part of an array of slow memory, to be streamed as an operand of a product."""
-
-    __slots__ = ("columns", "name", "rows", "transposed")
-
-    def __init__(self, name: str, rows: Selection, columns: Selection, *, transposed: bool = False) -> None:
-        self.name, self.rows, self.columns, self.transposed = name, rows, columns, transposed
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns as an operand."""
-        rows, columns = span(self.rows), span(self.columns)
-        return (columns, rows) if self.transposed else (rows, columns)
-
-    @property
-    def size(self) -> int:
-        """Numbers in the part."""
-        return span(self.rows) * span(self.columns)
-
-    @property
-    def T(self) -> SlowView:  # noqa: N802 - NumPy's name for it
-        """The transpose."""
-        return SlowView(self.name, self.rows, self.columns, transposed=not self.transposed)
+__all__ = ["Floats", "Selection", "SlowView", "Tags", "Tile"]
 
 
 class Tile:
@@ -124,6 +52,13 @@ class Tile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.free()
+
+    def __array__(self, *_: object, **__: object) -> Floats:
+        """Refuse to become an array: arithmetic outside the machine would be free."""
+        raise UserError(
+            "a tile cannot leave fast memory as an array", got=self.name, wanted="an operation of the tile",
+            do="use a method of Tile, or store the tile and read the result after the run",
+        )  # fmt: skip
 
     @property
     def size(self) -> int:

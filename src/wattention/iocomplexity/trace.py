@@ -1,10 +1,13 @@
 """Address traces: what a schedule touches, word by word, when there is a cache instead of a fast memory it controls.
 
-The run is the same; only the reading differs. A loaded tile is not a copy but the words of slow memory themselves, so loading
-touches them; a tile that is made in fast memory lives at addresses of a stack, which are used again when it is freed. Every
+The run is the same; only the reading differs. A loaded tile is not a copy but the words of slow memory themselves,
+so loading
+touches them; a tile that is made in fast memory lives at addresses of a stack, which are used again when it is
+freed. Every
 operation touches its operands and then writes its result, one touch a word; streamed operands are touched as they pass.
 
-Addresses count words from 0. Arrays of slow memory begin at multiples of ``align_words``; the stack follows behind them.
+Addresses count words from 0. Arrays of slow memory begin at multiples of ``align_words``; the stack follows behind
+them.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ from numpy.typing import NDArray
 
 from wattention.core.errors import UserError
 from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.machine import SlowArray
 from wattention.iocomplexity.masks import Bools
+from wattention.iocomplexity.observer import SlowArray
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
-from wattention.iocomplexity.streaming import Streams
-from wattention.iocomplexity.tile import Tags
+from wattention.iocomplexity.selection import Tags
+from wattention.iocomplexity.streaming import Streams, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +118,7 @@ class Recorder:
             return False
         height, depth, width = into.shape[0], left.shape[1], into.shape[1]
         reads, writes = 2, 1
-        if how == "columns held" or how == "right":
+        if how in {"columns held", "right"}:
             words, held, sums = right[:, :, None], left.T[:, None, :], into.T[None]
             outer, inner = (depth, width), height
         else:
@@ -131,6 +134,29 @@ class Recorder:
         if how in {"columns held", "rows held"}:
             first = left.T if how == "columns held" else right
             body = np.concatenate([reads * first, body], axis=1)
+        self._chunks.append(body.ravel())
+        return True
+
+    def accumulated(self, home: Tags, left: Tags, right: Tags, how: Sums) -> bool:
+        """The touches of the literal loop: a column, then for every word the old value, operands, the new value."""
+        if self._word_by_word:
+            return False
+        depth = left.shape[1]
+        words = home.T[:, :, None]
+        pairs = (*home.T.shape, depth)
+        operands = np.concatenate(
+            [np.broadcast_to(left[None], pairs), np.broadcast_to(right.T[:, None], pairs)], axis=2
+        )
+        if how.fresh:
+            made = np.broadcast_to(np.int64(-1 - self._top), words.shape)
+            self._deepest = max(self._deepest, self._top + 1)
+            steps = [2 * made + 1, 2 * operands, 2 * made + 1, 2 * made, 2 * words + 1]
+        else:
+            decay = [] if how.decay is None else [2 * np.broadcast_to(how.decay[None], words.shape), 2 * words + 1]
+            steps = [2 * words, *decay, 2 * operands, 2 * words + 1, 2 * words + 1]
+        body = np.concatenate(steps, axis=2).reshape(home.shape[1], -1)
+        if how.right_streams:
+            body = np.concatenate([2 * right.T, body], axis=1)
         self._chunks.append(body.ravel())
         return True
 

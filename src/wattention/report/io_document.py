@@ -82,9 +82,8 @@ def winner_sentence(plan: Plan, word_bytes: int) -> str:
     sentence = f"{plan.direction.capitalize()}: {best.name} moves the fewest words ({moved})"
     if best.bound is None or best.ratio is None:
         return sentence + "; no bound covers its class."
-    return (
-        f"{sentence}, {best.ratio:.2f} times the bound {best.bound.active.bound.name} ({best.algorithm_class.meaning})."
-    )
+    active = best.bound.active.bound
+    return f"{sentence}, {best.ratio:.2f} times the bound {active.name} ({active.algorithm_class.meaning})."
 
 
 def claim_document(claim: Claim, *, word_bytes: int) -> Document:
@@ -135,7 +134,7 @@ def devices_document(found: Sequence[Threshold], *, dtype: str, share: float) ->
         Column(key="words", heading="words", help="M"),
         Column(key="forward", heading="forward\nsmall-cache d >", help="sqrt(M)"),
         Column(key="stored", heading="backward\nstores dS d >", help="sqrt(M / 2.5)"),
-        Column(key="backward", heading="backward\nsmall-cache d >", help="sqrt(M)"),
+        Column(key="backward", heading="backward\nsmall-cache d >", help="sqrt(3 M / 4)"),
         Column(key="source", heading="source", help="where the size was read", numeric=False),
     )
     rows = tuple(
@@ -160,7 +159,7 @@ def devices_document(found: Sequence[Threshold], *, dtype: str, share: float) ->
                 title="Thresholds",
                 table=Table(columns=columns, rows=rows),
                 notes=(
-                    "Leading terms: sqrt(M) forward, sqrt(M) and sqrt(M / 2.5) backward; one width for all numbers.",
+                    "Leading terms: sqrt(M) forward, sqrt(M / 2.5) and sqrt(3 M / 4) backward; numbers of one width.",
                     "Source 'recalled': the size was written down from memory and awaits its data sheet.",
                     "Words through a level are not time: a kernel may be bound by arithmetic instead.",
                 ),
@@ -272,7 +271,10 @@ def _verification_section(verifications: Sequence[tuple[str, Problem, Verificati
 
 
 def _bound_of(one: PlannedSchedule) -> str:
-    return "-" if one.bound is None else f"{one.bound.active.bound.name} ({one.algorithm_class.label})"
+    if one.bound is None:
+        return "-"
+    active = one.bound.active.bound
+    return f"{active.name} ({active.algorithm_class.label})"
 
 
 def _words(value: float) -> Quantity:

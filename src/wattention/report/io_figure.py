@@ -206,12 +206,14 @@ def _plotly(curve: Curve) -> Any:
     figure = go.Figure()
     for i, line in enumerate(_drawn(curve)):
         colour = COLOURS[i % len(COLOURS)]
-        figure.add_scatter(x=curve.fast_words, y=line.words, name=line.name, line={"color": colour})
+        figure.add_scatter(x=curve.fast_words, y=line.words, name=line.name, mode="lines", line={"color": colour})
     for line in curve.bounds:
         style = {"color": BOUND_COLOURS[line.name], "dash": "dash"}
-        figure.add_scatter(x=curve.fast_words, y=line.words, name=f"bound: {line.name}", line=style)
+        figure.add_scatter(x=curve.fast_words, y=line.words, name=f"bound: {line.name}", mode="lines", line=style)
     for mark in curve.marks:
-        figure.add_vline(x=mark.fast_words, line={"dash": "dot", "color": "#888"}, annotation_text=mark.label)
+        figure.add_vline(x=mark.fast_words, line={"dash": "dot", "color": "#888", "width": 1})
+        place = {"x": math.log10(mark.fast_words), "y": 0.02, "yref": "paper", "yanchor": "bottom"}
+        figure.add_annotation(text=mark.label, textangle=-90, showarrow=False, xanchor="right", **place)
     figure.update_layout(title=title_of(curve), template="plotly_white")
     figure.update_xaxes(type="log", title="fast memory M (words)")
     figure.update_yaxes(type="log", title="words moved")

@@ -41,7 +41,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
 
 
 def _bound(bound: BestBound) -> dict[str, Any]:
-    return {"name": bound.active.bound.name, "words": bound.words, "class": bound.algorithm_class.label}
+    active = bound.active.bound
+    return {"name": active.name, "words": bound.words, "class": active.algorithm_class.label}
 
 
 def _schedule(one: PlannedSchedule) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Real caches: what an address trace costs when least-recently-used replacement, not the program, decides what stays."""
+"""Real caches: what an address trace costs when LRU replacement, not the program, decides what stays."""

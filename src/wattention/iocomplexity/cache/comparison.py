@@ -1,6 +1,7 @@
 """One schedule under three rules of replacement: the program decides, LRU decides, LRU within sets decides.
 
-The first is the count of the memory machine; the others are simulations of the address trace of the same run. Tiles may be
+The first is the count of the memory machine; the others are simulations of the address trace of the same run. Tiles
+may be
 planned for less memory than the cache has: LRU keeps what was used last, not what the program wants, and needs slack.
 """
 

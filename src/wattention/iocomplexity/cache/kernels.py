@@ -1,6 +1,7 @@
 """Loops over an address trace, compiled.
 
-Fully associative: lines form a doubly linked list in order of use, indexed by line number, so an access is O(1) whatever the
+Fully associative: lines form a doubly linked list in order of use, indexed by line number, so an access is O(1)
+whatever the
 size. Set associative: the ways of a set lie in order of use in one row, and an access moves its line to the front.
 Both are write-back and write-allocate. With an output array they also emit what they ask of the next level, in order:
 a read for every miss, a write for every dirty line that leaves.
@@ -24,7 +25,7 @@ def _fully_associative(accesses: Accesses, lines: int, capacity: int, emitted: A
     state = np.zeros(lines, dtype=np.uint8)  # 0 absent, 1 clean, 2 dirty
     misses = write_backs = used = at = 0
     emits = emitted.size > 0
-    newest = lines
+    newest: Any = lines
     for access in accesses:
         line = np.int32(access >> 1)
         write = access & 1
@@ -69,7 +70,7 @@ def _fully_associative(accesses: Accesses, lines: int, capacity: int, emitted: A
         state[line] = 1 + write
     dirty = 0
     for known in state:
-        dirty += known == 2
+        dirty += 1 if known == 2 else 0
     return misses, write_backs, dirty
 
 
@@ -109,8 +110,8 @@ def _set_associative(accesses: Accesses, sets: int, ways: int, emitted: Accesses
             way -= 1
         row[0] = entry
     dirty = 0
-    for entry in table.ravel():
-        dirty += entry >= 0 and entry & 1
+    for kept in table.ravel():
+        dirty += 1 if kept >= 0 and kept & 1 else 0
     return misses, write_backs, dirty
 
 

@@ -1,6 +1,7 @@
 """Caches with least-recently-used replacement and write-back, fed with an address trace.
 
-A line that is written is fetched first (write-allocate) and written back when it leaves. Dirty lines that are still there at
+A line that is written is fetched first (write-allocate) and written back when it leaves. Dirty lines that are still
+there at
 the end are counted apart: they must be written one day, and an ideal schedule has paid for them.
 Source: Sleator and Tarjan 1985 for LRU against the ideal (twice the misses at twice the size, roughly).
 """

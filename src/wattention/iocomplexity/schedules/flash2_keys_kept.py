@@ -5,7 +5,8 @@ room for T blocks nearly a T-th of fast memory lies idle. Here it holds some key
 
     r (d_k + d_v + 2 + c) + kept (d_k + d_v) + 1 <= M
     words = n_q d_k + (d_k + d_v) (kept + T (n_k - kept)) + n_q d_v + n_q
-    just below M = 2 n d (T = 2) a third fewer words than flash2; never more, for with no key kept it is flash2.
+    just below M = 2 n d (T = 2) a sixth fewer words than flash2; never more, for with no key kept it is flash2.
+Keys are kept where every query sees every key; under a mask the order is that of flash2.
 To leading order keeping keys at the price of one more block never pays while M < 2 n d; from there on all keys stay.
 Source: this project.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wattention.iocomplexity import flash
 from wattention.iocomplexity.counts import Count
 from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import PairTile, Problem
@@ -25,9 +27,11 @@ from wattention.iocomplexity.tile import SlowView, Tile
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """The block of rows and the kept keys that move the fewest words together, and the score columns left."""
     w, row, key = problem.widths, _row_words(problem), _key_words(problem)
-    least = row + w.accumulators + _buffer(problem)
-    if fast_words < least:
-        raise FastMemoryTooSmallError("flash2_keys_kept", got=fast_words, least_words=least)
+    tiles = flash.plan_tiles(problem, fast_words)
+    if tiles is None:
+        raise FastMemoryTooSmallError("flash2_keys_kept", got=fast_words, least_words=flash.least_words(problem))
+    if not problem.mask.is_dense:
+        return tiles | {"kept": 0}
     sizes = problem.query_blocks.sizes
     left = fast_words - _buffer(problem) - sizes * (row + w.accumulators)
     sizes, left = sizes[left >= 0], left[left >= 0]
@@ -36,7 +40,7 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
     at = int(np.argmin(streamed))
     rows, keys = int(sizes[at]), int(kept[at])
     columns = (fast_words - _buffer(problem) - keys * key - rows * row) // (rows * w.accumulators)
-    return {"rows": rows, "kept": keys, "keys": min(problem.key_tokens, columns)}
+    return {"rows": rows, "kept": keys, "keys": min(columns, max(keys, problem.key_tokens - keys))}
 
 
 def _buffer(problem: Problem) -> int:
@@ -57,6 +61,8 @@ def _key_words(problem: Problem) -> int:
 
 def predict(problem: Problem, tiles: Tiles) -> Count:
     """Exact count."""
+    if not problem.mask.is_dense:
+        return flash.count(problem, tiles)
     w = problem.widths
     blocks = -(-problem.rows // tiles["rows"])
     key_loads = tiles["kept"] + blocks * (problem.key_tokens - tiles["kept"])
@@ -66,7 +72,7 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
         stores=problem.rows * (problem.value_dim * w.inputs + w.statistic),
         statistics_loads=0,
         statistics_stores=problem.rows * w.statistic,
-        peak=room + _buffer(problem),
+        peak=room + (_buffer(problem) if tiles["kept"] < problem.key_tokens else w.statistic),
         multiply_adds=problem.pairs * (problem.key_dim + problem.value_dim),
         exponentials=problem.pairs,
         scratch_words=0,
@@ -75,6 +81,9 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
 
 def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     """Q (n_q, d_k), K (n_k, d_k), V (n_k, d_v) -> O (n_q, d_v), L (n_q, 1)."""
+    if not problem.mask.is_dense:
+        flash.run_blocks(machine, problem, tiles)
+        return
     machine.reserve("O", (problem.rows, problem.value_dim))
     machine.reserve("L", (problem.rows, 1), role="statistics")
     kept = slice(0, tiles["kept"])
@@ -117,9 +126,7 @@ def _absorb(
 
 
 def _refuses(problem: Problem) -> str | None:
-    if problem.values_in_keys:
-        return "values lie inside the keys"
-    return None if problem.mask.is_dense else "keeps keys only where every query sees every key"
+    return "values lie inside the keys" if problem.values_in_keys else None
 
 
 SCHEDULE = Schedule(

@@ -90,7 +90,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     features = slice(0, problem.value_dim)
     started = Started(problem.rows)
     for block in problem.query_blocks.cut(cut.rows):
-        with machine.log_normalisers(block.stop - block.start) as log_normaliser:
+        with machine.maxima(block.stop - block.start, name="L") as log_normaliser:
             for _, pair, s in score_tiles(machine, problem, cut, block, left="Q", right="K", scale=problem.score_scale):
                 with machine.statistics(pair.height) as decay:
                     s.log_softmax(log_normaliser.part(rows=locate(pair.rows, block)), decay, over=pair)

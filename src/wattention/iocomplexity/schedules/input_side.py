@@ -1,8 +1,9 @@
-"""Attention from the side of its inputs: O = softmax(A1 X A2^T) A3 Y, the form in which bounds for gradients are stated.
+"""Attention from the side of its inputs: O = softmax(A1 X A2^T) A3 Y, the form that bounds for gradients are about.
 
     T = A1 X, H = A3 Y      dense products
     O = softmax(T A2^T) H   FlashAttention-2 order or the small-cache phases, whichever moves fewer words
-A2 lies in slow memory under the name K; T and H are scratch under the names Q and V. X = W_Q W_K^T and Y = W_V of one head;
+A2 lies in slow memory under the name K; T and H are scratch under the names Q and V. X = W_Q W_K^T and Y = W_V of
+one head;
 the paper's exponential is not scaled: give the problem ``scale=1``.
 Source: Alman and Song 2024; Li et al. 2024 (arXiv 2410.09397), section 2.
 """
@@ -10,6 +11,7 @@ Source: Alman and Song 2024; Li et al. 2024 (arXiv 2410.09397), section 2.
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 
 from wattention.iocomplexity import flash, smallcache
 from wattention.iocomplexity.counts import Count, Part, joined
@@ -30,12 +32,12 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
     """Each product by itself, and the better of the two orders of attention."""
     cuts, blocks = smallcache.plan_cuts(problem, fast_words), flash.plan_tiles(problem, fast_words)
     projections = {p.out: plan_projection(problem, p, fast_words) for p in _projections(problem)}
-    orders = [tiles for tiles in (blocks, cuts and cuts.as_tiles()) if tiles]
+    orders: list[Tiles] = [tiles for tiles in (blocks, None if cuts is None else cuts.as_tiles()) if tiles is not None]
     if not orders or None in projections.values():
         attention = min(flash.least_words(problem), smallcache.least_words(problem))
         least = max(attention, least_for_projection(problem))
         raise FastMemoryTooSmallError("input_side", got=fast_words, least_words=least)
-    best = dict(min(orders, key=lambda tiles: _attention(problem, tiles).words))
+    best = dict(min(orders, key=partial(_words, problem)))
     for name, tiles in projections.items():
         assert tiles is not None
         best |= tiles.as_tiles(name)
@@ -54,6 +56,10 @@ def _attention(problem: Problem, tiles: Tiles) -> Count:
     if "panel_rows" in tiles:
         return smallcache.count(problem, smallcache.cuts_of(tiles))
     return flash.count(problem, tiles)
+
+
+def _words(problem: Problem, tiles: Tiles) -> int:
+    return _attention(problem, tiles).words
 
 
 def predict(problem: Problem, tiles: Tiles) -> Count:

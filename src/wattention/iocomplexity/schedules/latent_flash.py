@@ -1,7 +1,8 @@
 """Flash order for absorbed multi-head latent attention, whose values are the first d_v features of the keys.
 
 A block of r queries stays with its output; a few keys at a time are loaded once and serve as key and as value:
-    r (d_k + d_v + 2 + c) + c d_k <= M,     words = n d_k + d_k key touches(r) + n d_v + n, about n^2 d_k (d_k + d_v) / M
+    r (d_k + d_v + 2 + c) + c d_k <= M,     words = n d_k + d_k key touches(r) + n d_v + n, about n^2 d_k (d_k + d_v)
+    / M
 Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1 (absorption); FlashAttention-2 (loop order).
 """
 

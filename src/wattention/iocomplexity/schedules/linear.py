@@ -1,7 +1,9 @@
 """Linear attention: a running state of d_k x d_v sums replaces the pairs.
 
-O_i = phi(q_i) S_i / (phi(q_i) z_i), S_i = sum of phi(k_j) v_j^T and z_i = sum of phi(k_j) over the keys that row i sees,
-phi(x) = elu(x) + 1. Rows see a prefix of the keys (dense or causal), so one state grows and is never stored. If d_k x d_v sums do
+O_i = phi(q_i) S_i / (phi(q_i) z_i), S_i = sum of phi(k_j) v_j^T and z_i = sum of phi(k_j) over the keys that row i
+sees,
+phi(x) = elu(x) + 1. Rows see a prefix of the keys (dense or causal), so one state grows and is never stored. If d_k
+x d_v sums do
 not fit, the features of the values are cut into h blocks, and Q and K are read once for each:
     d_k (f + 1) + a few rows <= M,      words = h d_k (n_q + n_k) + d_v (n_q + n_k),    compulsory for h = 1
 Source: Katharopoulos et al. 2020, equations 5 to 7 (dense) and 9 to 12 (causal).

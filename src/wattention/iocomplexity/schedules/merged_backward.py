@@ -4,8 +4,8 @@
     2  dV += P^T dO, dS = s P (dO V^T - D)         c keys resident, P loaded, dS stored over it        2 x^2 + 2
     3  dQ = dS K,  4  dK = dS^T Q                  gather products                     2 min over h (h + x^2 / h)
 
-With x = d / sqrt(M) that is 5 x^2 + 5 words a pair for 1/2 <= x^2 <= 2, one word less than five separate products, since P is
-loaded once for both of its uses: fewest words of all known schedules for about 0.4 d^2 < M < 1.33 d^2. Phase 2 holds
+With x = d / sqrt(M) that is 5 x^2 + 5 words a pair for 1/2 <= x^2 <= 2, one word less than five products apart, since
+P is loaded once for both of its uses: fewest words of all for 0.4 d^2 < M < 1.33 d^2. Phase 2 holds
     c (d_v (w_in + w_acc) + w_acc + w_scratch) + d_v w_in + w_stat <= M.
 Five products, fixed order of summation, E words of scratch. Source: this project, docs/theory/tightness.md.
 """
@@ -46,7 +46,7 @@ from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
-    """The best cut of each phase; in phase 2 the largest useful block of keys, and as many queries at a time as are left."""
+    """The best cut of each phase; in phase 2 the largest useful block of keys, and as many queries as are left."""
     needs, score = _gather_needs(problem), _score_needs(problem)
     delta, p = plan_delta(problem, fast_words), plan_scores(problem, fast_words, score)
     dq = plan_gather(problem, problem.query_blocks, fast_words, needs)
@@ -125,10 +125,10 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
         _probabilities_of_block(machine, problem, cut, block)
     for block in problem.key_blocks.cut(tiles["keys"]):
         _key_block(machine, problem, tiles["rows"], block)
-    whole = {"rows": slice(0, problem.rows), "keys": slice(0, problem.key_tokens)}
+    rows, keys = slice(0, problem.rows), slice(0, problem.key_tokens)
     for into, other, gather_cut in zip(("dQ", "dK"), ("K", "Q"), _gather_cuts(tiles), strict=True):
         started = Started(problem.rows if into == "dQ" else problem.key_tokens)
-        gather(machine, problem, gather_cut, into=into, pairs="P", other=other, started=started, **whole)
+        gather(machine, problem, gather_cut, into=into, pairs="P", other=other, rows=rows, keys=keys, started=started)
         fill_rows(machine, started.rest(), **{into: 0.0})
     machine.discard("P")
 

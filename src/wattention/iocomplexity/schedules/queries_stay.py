@@ -26,15 +26,24 @@ from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
-    """The largest useful block of queries, then the largest block of keys, then the tallest tile of pairs."""
+    """The block of queries that moves the fewest words, then the largest block of keys, then the tallest tile."""
     least = _room(problem, 1, 1, 1)
     if fast_words < least:
         raise FastMemoryTooSmallError("queries_stay", got=fast_words, least_words=least)
-    rows = problem.query_blocks.best((fast_words - _room(problem, 0, 1, 1)) // _room(problem, 1, 0, 0))
+    blocks, limit = problem.query_blocks, (fast_words - _room(problem, 0, 1, 1)) // _room(problem, 1, 0, 0)
+    fitting = int(np.searchsorted(blocks.sizes, limit, side="right"))
+    rows = int(blocks.sizes[np.argmin([_key_traffic(problem, int(size)) for size in blocks.sizes[:fitting]])])
     left = fast_words - _room(problem, rows, 0, 0)
     keys = min(problem.key_tokens, left // _room(problem, 0, 1, 1))
     step = (left - _room(problem, 0, keys, 0)) // (2 * keys * problem.widths.accumulators)
     return {"rows": rows, "keys": keys, "step": min(step, rows)}
+
+
+def _key_traffic(problem: Problem, rows: int) -> int:
+    """Words of K, V, dK and dV; with one block dK and dV are written once, at the width of outputs."""
+    touches, width = problem.query_blocks.touches(rows), problem.widths.of(_sum_role(problem, {"rows": rows}))
+    sums = 2 * (touches - problem.k1) + problem.key_tokens
+    return (problem.key_dim + problem.value_dim) * (touches * problem.widths.inputs + sums * width)
 
 
 def _room(problem: Problem, rows: int, keys: int, step: int) -> int:

@@ -40,7 +40,8 @@ from wattention.iocomplexity.products import (
     score_tiles,
 )
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Selection, Tile
+from wattention.iocomplexity.selection import Selection
+from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

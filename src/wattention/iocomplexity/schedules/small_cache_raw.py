@@ -1,13 +1,14 @@
-"""Small-cache forward that stores the scores themselves: no tile maxima move, the exponentials are taken where P is used.
+"""Small-cache forward that stores the scores themselves: no tile maxima move, exponentials are taken where P is used.
 
-    1  S = s Q K^T             score product with m and l resident; S is stored as it is, then absorbed; L = m + log l stored
-    2  O = exp(S - L) V        O tile and L resident, S loaded, exponentials taken, words of V stream
+    1  S = s Q K^T         score product with m and l resident; S is stored as it is, then absorbed; L stored
+    2  O = exp(S - L) V    O tile and L resident, S loaded, exponentials taken, words of V stream
 
     words = d_k (touches of phase 1) + E (1 + h) + d_v (key touches(r) + n) + (1 + h) n,   h = ceil(d_v / f)
-    about T(x) + 1 + min over h (h + x^2 / h) a pair, T = min(x^2, 2 x), x = d / sqrt(M), without the 2 / c words a pair that
-    maxima of c keys cost: it matters where a resident panel of Q leaves room for a few keys only, for d^2 / 4 < M < d^2.
-Exponentials are always of S - m <= 0 or S - L <= 0, hence stable; but scratch must hold S at full precision, since an absolute
-error of S is a relative error of P (the schedules that store exp(S - m) may use half precision).
+    about T(x) + 1 + min over h (h + x^2 / h) a pair, T = min(x^2, 2 x), x = d / sqrt(M)
+
+Without the 2 / c words a pair that maxima of c keys cost: it matters where a resident panel of Q leaves room for a few
+keys only, for d^2 / 4 < M < d^2. Exponentials are always of S - m <= 0 or S - L <= 0, hence stable; but scratch must
+hold S at full precision, since an absolute error of S is a relative error of P (exp(S - m) may be stored in half).
 Source: the idea of Saha and Ye 2024 (arXiv 2402.07443), tiles and constants of this project.
 """
 
@@ -125,12 +126,12 @@ def _output_of_block(machine: Machine, problem: Problem, keys_at_once: int, bloc
                     if pair.pairs:
                         part = out.part(rows=locate(pair.rows, block))
                         own = log_normaliser.part(rows=locate(pair.rows, live.rows))
-                        _add_values(machine, problem, pair, part, own, features)
+                        _add_values(machine, problem, pair, out=part, log_normaliser=own, features=features)
         machine.store(out, "O", block, features)
 
 
 def _add_values(
-    machine: Machine, problem: Problem, pair: PairTile, out: Tile, log_normaliser: Tile, features: slice
+    machine: Machine, problem: Problem, pair: PairTile, *, out: Tile, log_normaliser: Tile, features: slice
 ) -> None:
     """Some keys of phase 2."""
     with machine.load("S", pair.rows, pair.keys, where=pair.mask) as p:
