@@ -54,8 +54,8 @@ def solved(spec: str, rules: str, fast_words: int, **limits: float) -> Row:
 def attention() -> list[Row]:
     spec = "attention:tokens=2,dim=2"
     rows = [solved(spec, "no-recompute", m) for m in range(4, 9)]
-    rows += [solved(spec, "hong-kung", m, time_limit_s=30) for m in range(8, 3, -1)]
-    return rows + [solved(spec, "sliding", m, time_limit_s=20) for m in range(8, 3, -1)]
+    rows += [solved(spec, "hong-kung", m, time_limit_s=20) for m in range(8, 3, -1)]
+    return rows + [solved(spec, "sliding", m, time_limit_s=15) for m in range(8, 3, -1)]
 
 
 def matmul() -> list[Row]:
@@ -81,7 +81,7 @@ def gap() -> list[Row]:
                 graph = graph_for(spec, rules)
                 game = pebble(graph, m, named(rules))
                 cost = verify(graph, game, m, named(rules)).cost()
-                row = solved(spec, rules, m, time_limit_s=3)
+                row = solved(spec, rules, m, time_limit_s=2)
                 rows.append({**row, "heuristic": cost, "gap": cost / row["cost"] - 1 if row["proved"] else None})
     return rows
 
