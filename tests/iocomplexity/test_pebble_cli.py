@@ -52,6 +52,14 @@ def test_a_solution_is_accepted_by_verify_and_a_mutant_is_not(tmp_path: Path) ->
     assert json.loads(result.output)["legal"] is False
 
 
+def test_graph_and_moves_are_saved_for_verify(tmp_path: Path) -> None:
+    graph, moves, page = (str(tmp_path / name) for name in ("graph.json", "moves.json", "game.html"))
+    files = ("--save-graph", graph, "--save-moves", moves, "--html", page)
+    assert f"game: {page}" in ask("--graph", "matmul", "--fast-memory", "3", "--rules", "fma", *files)
+    assert "legal: " in ask("verify", graph, moves, "--fast-memory", "3", "--rules", "fma")
+    assert "matmul 2x2x2, fma, M = 3" in Path(page).read_text()
+
+
 def test_the_list_of_graphs_tells_the_options() -> None:
     assert "attention-backward" in ask("--list")
 
@@ -69,6 +77,7 @@ def test_the_bridge_prints_one_line_a_case() -> None:
         (["--graph", "matmul", "--fast-memory", "2"], "too small for node C00"),
         (["--graph", "matmul", "--fast-memory", "4", "--rules", "hongkung"], "did you mean hong-kung"),
         (["--graph", "nowhere.json", "--fast-memory", "4"], "cannot read the file"),
+        (["--graph", "matmul", "--fast-memory", "4", "--html", "/nowhere/game.html"], "cannot write the file"),
         (["verify", "nowhere.json", "nowhere.json", "--fast-memory", "4"], "cannot read the file"),
     ],
 )

@@ -39,6 +39,8 @@ def pebble(
     memory_limit_gib: Annotated[float, typer.Option("--memory-limit", help="GiB for the exact search.")] = 4.0,
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option(help="Write a page that plays the game.")] = None,
+    save_graph: Annotated[Path | None, typer.Option(help="Write the graph as JSON.")] = None,
+    save_moves: Annotated[Path | None, typer.Option(help="Write the moves as JSON.")] = None,
     list_graphs: Annotated[bool, typer.Option("--list", help="List graph families with their options.")] = False,
 ) -> None:
     """Find the cheapest game on a graph, with its moves, or the best one found and a proved lower bound.
@@ -56,6 +58,7 @@ def pebble(
     import json
 
     from wattention.iocomplexity.pebble.exact import solve
+    from wattention.iocomplexity.pebble.graph import to_json
     from wattention.iocomplexity.pebble.rules import named
 
     table = named(rules)
@@ -68,8 +71,11 @@ def pebble(
         from wattention.report.pebble_game import game_page
 
         title = f"{game.name}, {table.name}, M = {fast_memory}"
-        page = game_page(game, solution.moves, fast_memory, title=title, proved=solution.proved)
-        html.write_text(page, encoding="utf-8")
+        _write(html, game_page(game, solution.moves, fast_memory, title=title, proved=solution.proved))
+    if save_graph is not None:
+        _write(save_graph, json.dumps(to_json(game), indent=1))
+    if save_moves is not None:
+        _write(save_moves, json.dumps([move.to_json() for move in solution.moves]))
     if as_json:
         typer.echo(json.dumps(solution.to_json()))
         return
@@ -151,6 +157,13 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError("cannot read the file", got=path, wanted="a readable JSON file", do=str(error)) from None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError("cannot write the file", got=path, wanted="a writable place", do=str(error)) from None
 
 
 def _print_families() -> None:

@@ -3,7 +3,7 @@
 An order of the steps fixes a game but for the evictions. When room is needed the victim is the word whose next use is
 furthest away (Belady 1966, optimal for clean words), divided by what evicting it costs: a load for a clean word, a
 store as well for a dirty one. Dead words leave at once, outputs are stored when complete, loads happen at the last
-moment. Orders: the graph's own, a depth-first one, and a greedy one that does next what needs the fewest loads; then
+moment. Orders: the graph's own, a depth-first one, and orders grown by loading what enables most; then
 simulated annealing moves single steps within the room their operands and readers leave. No value is computed twice.
 
 The game is legal by construction, and checked by :func:`wattention.iocomplexity.pebble.verify.verify` all the same; its
@@ -12,67 +12,16 @@ cost is an upper bound on the optimum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from wattention.iocomplexity.pebble.bits import compiled
 from wattention.iocomplexity.pebble.graph import Graph
+from wattention.iocomplexity.pebble.orders import Ints, Program, depth_first, grown, program
 from wattention.iocomplexity.pebble.rules import Move, Rules, check_memory, steps_under
 
-Ints = NDArray[np.int64]
 LOAD, STORE, DELETE, STEP, SLIDE = range(5)
 NEVER = 1 << 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class Program:
-    """A graph's steps as flat arrays (row k of a pair ``start``, ``item`` is item[start[k]:start[k + 1]])."""
-
-    target: Ints
-    read_start: Ints
-    read_item: Ints
-    before_start: Ints  # steps that must be done earlier
-    before_item: Ints
-    after_start: Ints
-    after_item: Ints
-    is_output: NDArray[np.bool_]
-    steps_of_node: Ints  # how many steps write each node
-
-
-def program(graph: Graph, rules: Rules) -> Program:
-    """Return the steps of a graph as arrays."""
-    steps = steps_under(graph, rules)
-    own: list[list[int]] = [[] for _ in graph.nodes]
-    for k, step in enumerate(steps):
-        own[step.target].append(k)
-    before: list[list[int]] = []
-    after: list[list[int]] = [[] for _ in steps]
-    for k, step in enumerate(steps):
-        needed = {j for u in step.operands for j in own[u]}
-        if step.last:
-            needed |= {j for j in own[step.target] if j != k}
-        before.append(sorted(needed))
-        for j in needed:
-            after[j].append(k)
-    read_start, read_item = _flat([list(step.operands) for step in steps])
-    before_start, before_item = _flat(before)
-    after_start, after_item = _flat(after)
-    is_output = np.zeros(len(graph), dtype=np.bool_)
-    is_output[sorted(graph.outputs)] = True
-    return Program(
-        target=np.array([step.target for step in steps], dtype=np.int64),
-        read_start=read_start, read_item=read_item, before_start=before_start, before_item=before_item,
-        after_start=after_start, after_item=after_item, is_output=is_output,
-        steps_of_node=np.array([len(row) for row in own], dtype=np.int64),
-    )  # fmt: skip
-
-
-def _flat(rows: list[list[int]]) -> tuple[Ints, Ints]:
-    start = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=start[1:])
-    return start, np.array([x for row in rows for x in row], dtype=np.int64)
 
 
 def pebble(
@@ -82,7 +31,7 @@ def pebble(
     """Return a legal game of low cost; UserError if the fast memory cannot hold one step.
 
     Args:
-        effort: how long to anneal; 1.0 is about half a second, 0 only compares the three first orders.
+        effort: how long to anneal; 1.0 is about half a second, 0 only compares the first orders.
         seed: of the annealing; the same arguments give the same game.
     """
     check_memory(graph, fast_words, rules)
@@ -98,7 +47,9 @@ def best_order(
 ) -> Ints:
     """Return the best order of the program's steps that was found."""
     steps = len(p.target)
-    orders = [np.arange(steps, dtype=np.int64), _depth_first(p), _greedy(p, fast_words)]
+    orders = [np.arange(steps, dtype=np.int64), depth_first(p)] + [
+        grown(p, room) for room in (max(2, fast_words // 2), fast_words)
+    ]
     costs = [_replay(p, order, fast_words, slides, load_cost, store_cost)[0] for order in orders]
     tries = int(effort * 2e7 / (steps * (fast_words + 4) + 50))
     best = orders[int(np.argmin(costs))]
@@ -278,63 +229,6 @@ def _anneal(  # type: ignore[no-untyped-def]
                 best[:] = order
                 best_cost = cost
     return best
-
-
-def _depth_first(p: Program) -> Ints:
-    """Return the steps so that each comes right after what it needs: outputs in order, their needs first."""
-    done = [False] * len(p.target)
-    order: list[int] = []
-    for end in range(len(p.target)):
-        stack = [end]
-        while stack:
-            k = stack[-1]
-            waiting = [int(b) for b in p.before_item[p.before_start[k] : p.before_start[k + 1]] if not done[b]]
-            if waiting and not done[k]:
-                stack.extend(reversed(waiting))
-                continue
-            stack.pop()
-            if not done[k]:
-                done[k] = True
-                order.append(k)
-    return np.array(order, dtype=np.int64)
-
-
-def _greedy(p: Program, fast_words: int) -> Ints:
-    """Return an order that does next the ready step with the fewest words missing, then the one that frees most.
-
-    Fast memory is imitated by the ``fast_words`` words used last.
-    """
-    steps = len(p.target)
-    reads = [p.read_item[p.read_start[k] : p.read_start[k + 1]].tolist() for k in range(steps)]
-    missing = np.diff(p.before_start).tolist()
-    uses = np.bincount(p.read_item, minlength=len(p.is_output)).tolist()
-    recent: dict[int, None] = {}
-    ready = [k for k in range(steps) if missing[k] == 0]
-    order: list[int] = []
-    while ready:
-        best = min(
-            range(len(ready)),
-            key=lambda r: (
-                sum(w not in recent for w in reads[ready[r]]),
-                -sum(uses[w] == 1 for w in reads[ready[r]]),
-                ready[r],
-            ),
-        )
-        order.append(k := ready.pop(best))
-        for w in (*reads[k], int(p.target[k])):
-            recent.pop(w, None)
-            recent[w] = None
-        for w in reads[k]:
-            uses[w] -= 1
-            if uses[w] == 0:
-                recent.pop(w, None)
-        while len(recent) > fast_words:
-            del recent[next(iter(recent))]
-        for a in p.after_item[p.after_start[k] : p.after_start[k + 1]].tolist():
-            missing[a] -= 1
-            if missing[a] == 0:
-                ready.append(a)
-    return np.array(order, dtype=np.int64)
 
 
 def _moves(graph: Graph, rules: Rules, events: NDArray[np.int64]) -> list[Move]:

@@ -1,0 +1,159 @@
+"""How fast the pebble game is solved, and the table that confronts optima, schedules and bounds.
+
+    python benchmarks/pebble.py attention            attention, 2 tokens of dim 2 (36 nodes), every rule but prbp
+    python benchmarks/pebble.py matmul               3x3x3 product (45 nodes), computed once
+    python benchmarks/pebble.py accumulators         3x3x3 product and attention with accumulators
+    python benchmarks/pebble.py gap                  heuristic against optimum on all small graphs
+    python benchmarks/pebble.py large                heuristic on thousands of nodes
+    python benchmarks/pebble.py bridge               docs/theory/pebble-bridge.md
+
+Each piece takes less than two minutes on one core and replaces its part of benchmarks/results/pebble.json. Compiling is
+not part of the times: a small game of each kind is solved first.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from wattention.iocomplexity.pebble.bridge import Case, compare_recomputation, confront
+from wattention.iocomplexity.pebble.exact import solve
+from wattention.iocomplexity.pebble.graph import Graph, compulsory
+from wattention.iocomplexity.pebble.graphs.family import parse
+from wattention.iocomplexity.pebble.heuristic import pebble
+from wattention.iocomplexity.pebble.rules import named
+from wattention.iocomplexity.pebble.verify import verify
+from wattention.report.pebble_tables import bridge_page
+
+RESULTS = Path(__file__).parent / "results" / "pebble.json"
+PAGE = Path(__file__).parents[1] / "docs" / "theory" / "pebble-bridge.md"
+Row = dict[str, Any]
+
+
+def graph_for(spec: str, rules: str) -> Graph:
+    return parse(spec, sum="word" if rules == "fma" else "chain")
+
+
+def solved(spec: str, rules: str, fast_words: int, **limits: float) -> Row:
+    graph = graph_for(spec, rules)
+    solution = solve(graph, fast_words, named(rules), **limits)  # type: ignore[arg-type]
+    row = solution.to_json()
+    del row["moves"], row["nodes"]
+    row = {"graph": spec, "nodes": len(graph), "rules": rules, "fast_words": fast_words, **row}
+    row["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def attention() -> list[Row]:
+    spec = "attention:tokens=2,dim=2"
+    rows = [solved(spec, "no-recompute", m) for m in range(4, 9)]
+    rows += [solved(spec, "hong-kung", m, time_limit_s=20) for m in range(8, 3, -1)]
+    return rows + [solved(spec, "sliding", m, time_limit_s=15) for m in range(8, 3, -1)]
+
+
+def matmul() -> list[Row]:
+    return [solved("matmul:m=3,k=3,n=3", "no-recompute", m) for m in range(4, 13)]
+
+
+def accumulators() -> list[Row]:
+    rows = [solved("matmul:m=3,k=3,n=3", "fma", m) for m in range(12, 2, -1)]
+    return rows + [solved("attention:tokens=2,dim=2", "fma", m) for m in range(3, 9)]
+
+
+def gap() -> list[Row]:
+    rows = []
+    small = {
+        "matmul:m=2,k=2,n=2": (4, 5, 6), "matmul:m=2,k=3,n=2": (4, 5, 6, 8), "matmul:m=3,k=2,n=3": (4, 6, 8),
+        "attention:tokens=2,dim=1": (4, 5, 6), "attention:tokens=2,dim=2": (5, 6, 7),
+        "attention:tokens=3,dim=1,mask=causal": (4, 5, 6, 8), "fft:points=8": (4, 6), "diamond:rows=5": (3, 4),
+        "tree:leaves=16": (3, 4),
+    }  # fmt: skip
+    for spec, sizes in small.items():
+        for rules in ("no-recompute", "hong-kung", "sliding", "prbp", "fma"):
+            for m in sizes:
+                graph = graph_for(spec, rules)
+                game = pebble(graph, m, named(rules))
+                cost = verify(graph, game, m, named(rules)).cost()
+                row = solved(spec, rules, m, time_limit_s=2)
+                rows.append({**row, "heuristic": cost, "gap": cost / row["cost"] - 1 if row["proved"] else None})
+    return rows
+
+
+def large() -> list[Row]:
+    rows = []
+    for spec, m in (
+        ("matmul:m=12,k=12,n=12", 64), ("attention:tokens=16,dim=8", 64), ("attention:tokens=16,dim=8", 256),
+        ("fft:points=512", 32),
+    ):  # fmt: skip
+        for rules in ("no-recompute", "prbp", "fma"):
+            graph = graph_for(spec, rules)
+            start = time.perf_counter()
+            game = pebble(graph, m, named(rules))
+            seconds = time.perf_counter() - start
+            cost = verify(graph, game, m, named(rules)).cost()
+            rows.append({
+                "graph": spec, "nodes": len(graph), "rules": rules, "fast_words": m, "heuristic": cost,
+                "compulsory": compulsory(graph), "seconds": round(seconds, 3),
+            })  # fmt: skip
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def bridge() -> list[Row]:
+    sizes = {
+        ("forward", 2, 1): (3, 4, 5, 6, 8), ("forward", 2, 2): (3, 4, 5, 6, 8), ("forward", 3, 1): (3, 4, 5, 6, 8, 10),
+        ("backward", 2, 1): (3, 4, 5, 6, 8, 10, 12), ("backward", 2, 2): (10, 16, 24),
+    }  # fmt: skip
+    rows = []
+    for (direction, tokens, dim), memory in sizes.items():
+        for mask in ("dense", "causal", *(["101/110/011"] if tokens == 3 else [])):
+            for m in memory:
+                case = Case(direction=direction, tokens=tokens, dim=dim, mask=mask, fast_words=m)  # type: ignore[arg-type]
+                rows.append(confront(case, time_limit_s=4))
+                print(case, rows[-1].solution.lower_bound, rows[-1].solution.cost, rows[-1].best_schedule, flush=True)
+    again = [
+        compare_recomputation(spec, m, time_limit_s=10)
+        for spec, memory in (
+            ("attention:tokens=2,dim=1", (4, 5, 6)),
+            ("attention:tokens=2,dim=2", (5, 6, 7)),
+            ("attention:tokens=2,dim=1,max=true", (5, 6)),
+            ("matmul:m=2,k=3,n=2", (4, 5, 6)),
+            ("attention-backward:tokens=2,dim=1,mask=causal", (4, 5, 6)),
+            ("diamond:rows=5", (3, 4)),
+            ("fft:points=8", (3, 4)),
+        )
+        for m in memory
+    ]
+    PAGE.write_text(bridge_page(rows, again), encoding="utf-8")
+    return []
+
+
+PIECES: dict[str, Callable[[], list[Row]]] = {
+    piece.__name__: piece for piece in (attention, matmul, accumulators, gap, large, bridge)
+}
+
+
+def main() -> None:
+    piece = sys.argv[1] if len(sys.argv) == 2 else ""
+    if piece not in PIECES:
+        raise SystemExit(__doc__)
+    for rules in ("no-recompute", "hong-kung", "fma"):
+        solve(graph_for("matmul", rules), 4, named(rules), effort=0.0)
+    rows = PIECES[piece]()
+    if rows:
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        results["machine"] = {"processor": platform.machine(), "python": platform.python_version(), "cores": 1}
+        results[piece] = rows
+        text = json.dumps(results, indent=1).replace("\n   ", " ").replace("\n  }", " }")
+        RESULTS.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
