@@ -85,7 +85,7 @@ def bucket_window_attention(
 class _BucketWindow(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(  # noqa: PLR0917
+    def forward(
         ctx: Any, q: Tensor, v: Tensor, hashing: tuple[Tensor, Tensor], earlier: int, kernel: BlockKernel
     ) -> Tensor:
         B, H, T, D = q.shape

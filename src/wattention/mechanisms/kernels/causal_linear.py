@@ -94,7 +94,7 @@ def chunk_tokens(tokens: int) -> int:
 class _CausalLinear(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:  # noqa: PLR0917
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, eps: float) -> Tensor:
         B, H, T, D = q.shape
         y = torch.empty(B, T, H, D, dtype=v.dtype, device=v.device).transpose(1, 2)
         denominator = torch.empty(B, H, T, dtype=accumulator(v.dtype), device=v.device)

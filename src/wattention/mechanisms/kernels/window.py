@@ -112,7 +112,7 @@ class Saved(NamedTuple):
 class _Window(torch.autograd.Function):
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, kernel: BlockKernel) -> Tensor:  # noqa: PLR0917
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, kernel: BlockKernel) -> Tensor:
         B, H, T, D = q.shape
         q, k, v = (rows_contiguous(x) for x in (q, k, v))
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
