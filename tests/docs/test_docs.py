@@ -14,10 +14,10 @@ BLOCK = re.compile(r"^(?P<mark><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P
 KNOWN = {"python", "console", "text", "toml", "json", "bibtex", "math"}
 
 
-def blocks(*languages):
+def consoles():
     for page in PAGES:
         for number, match in enumerate(BLOCK.finditer(page.read_text())):
-            if match["language"] in languages and not match["mark"]:
+            if match["language"] == "console" and not match["mark"]:
                 yield pytest.param(match["text"], id=f"{page.relative_to(ROOT)}-{number}")
 
 
@@ -32,12 +32,20 @@ def test_blocks_are_of_a_known_kind_and_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("text", list(blocks("python")))
-def test_python_blocks_run(text, tmp_path):
-    subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=tmp_path, check=True, timeout=120)
+def programs():
+    """The Python blocks of a page, one after the other, are one program."""
+    for page in PAGES:
+        parts = [m["text"] for m in BLOCK.finditer(page.read_text()) if m["language"] == "python" and not m["mark"]]
+        if parts:
+            yield pytest.param("\n".join(parts), id=str(page.relative_to(ROOT)))
 
 
-@pytest.mark.parametrize("text", list(blocks("console")))
+@pytest.mark.parametrize("program", list(programs()))
+def test_python_blocks_run(program, tmp_path):
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=tmp_path, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("text", list(consoles()))
 def test_command_blocks_run(text, tmp_path):
     commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
     assert commands, "a console block shows at least one command after '$ '"

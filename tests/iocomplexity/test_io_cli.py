@@ -1,8 +1,6 @@
 """``wattention io`` as a user meets it: one command, one answer, one error."""
 
 import json
-import re
-import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -184,23 +182,3 @@ def test_traffic_and_widths() -> None:
     assert parse_traffic("4.4GB", 2) == 2.2e9
     word, widths = word_and_widths("bfloat16", "float32", None)
     assert (word, widths.inputs, widths.accumulators, widths.scratch) == (2, 1, 2, 1)
-
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def commands_of(page: str) -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("wattention io ")]
-
-
-@pytest.mark.parametrize("command", [*commands_of("io.md"), *commands_of("theory/README.md")])
-def test_every_command_of_the_guide_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(*shlex.split(command)[2:])
-
-
-def test_the_python_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "io.md").read_text(), flags=re.DOTALL)
-    exec("\n".join(blocks), {})
-    assert "standard products" in capsys.readouterr().out
