@@ -193,6 +193,18 @@ def test_at_the_memory_limit_it_answers_with_what_is_proved() -> None:
     assert solution.lower_bound > compulsory(parse("attention:tokens=2,dim=2"))
 
 
+@pytest.mark.parametrize("rules", ["hong-kung", "no-recompute", "fma"])
+def test_nodes_of_many_operands_stop_at_the_memory_limit_without_harm(rules: str) -> None:
+    made_from: dict[str, list[list[str]]] = {f"i{k}": [] for k in range(24)}
+    made_from |= {f"s{k}": [[f"i{k}"]] for k in range(24)}
+    made_from |= {"even": [[f"s{k}" for k in range(0, 24, 2)]], "odd": [[f"s{k}" for k in range(1, 24, 2)]]}
+    made_from |= {"all": [[f"s{k}" for k in range(24)]]}
+    graph = build("wide", made_from, ["even", "odd", "all"])
+    solution = solve(graph, 25, named(rules), effort=0.1, memory_limit_bytes=1 << 16, time_limit_s=5)
+    assert solution.lower_bound <= solution.cost
+    assert verify(graph, solution.moves, 25, named(rules)).legal
+
+
 def test_beyond_64_nodes_the_bound_is_the_compulsory_traffic() -> None:
     graph = parse("matmul:m=4,k=4,n=4")
     solution = solve(graph, 8, named("no-recompute"), effort=0.1)

@@ -33,6 +33,7 @@ from wattention.iocomplexity.pebble.bits import (
     FULL,
     GOAL,
     LIMIT,
+    MANY,
     U0,
     U1,
     States,
@@ -200,7 +201,10 @@ def _fanout(red, blue, room, slides, inputs, outputs, operands, readers):  # typ
     for v in range(operands.shape[0]):
         if (inputs | red) & bit(v) == U0 and operands[v] & ~(red | blue) == U0:
             over, rest = _room_needed(v, red, blue, room, slides, outputs, operands, readers)
-            count += choices(size(rest), over) << min(over, size(rest & ~blue))
+            stores = min(over, size(rest & ~blue))
+            if stores > 20:
+                return MANY
+            count += choices(size(rest), over) << stores
     return count
 
 

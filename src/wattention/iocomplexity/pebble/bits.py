@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 U0, U1 = np.uint64(0), np.uint64(1)
 LIMIT = 64  # bits of a word
+MANY = 1 << 40  # more successors than any memory holds
 
 compiled: Any = njit(cache=True)  # what these return has no types a checker can use
 inlined: Any = njit(cache=True, inline="always")
@@ -52,11 +53,13 @@ def next_choice(choice):  # type: ignore[no-untyped-def]
 
 @compiled
 def choices(of, take):  # type: ignore[no-untyped-def]
-    """Return how many subsets of size ``take`` there are."""
+    """Return how many subsets of size ``take`` there are, or ``MANY`` if that is less."""
     out = 1
-    for i in range(take):
+    for i in range(min(take, of - take)):
         out = out * (of - i) // (i + 1)
-    return out
+        if out >= MANY:
+            return MANY
+    return out if take <= of else 0
 
 
 def to_bits(rows: list[list[int]]) -> Words:
@@ -199,6 +202,7 @@ class States:
     scalars: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.memory_bytes = max(self.memory_bytes, 1 << 20)
         self.keys = np.zeros((0, 3), dtype=np.uint64)
         self.cost, self.parents, self.after = (np.zeros(0, dtype=np.int32) for _ in range(3))
         self.heads = np.full(self.beat + 1, -1, dtype=np.int32)
@@ -214,6 +218,8 @@ class States:
     def grow(self, room: int) -> bool:
         """Make room for ``room`` more states; return False, changing nothing, if the memory limit forbids it."""
         wanted = int(self.scalars[COUNT]) + room
+        if wanted * 44 > self.memory_bytes:
+            return False
         slots = len(self.table)
         while slots < 2 * wanted:
             slots *= 2

@@ -22,6 +22,7 @@ from wattention.iocomplexity.pebble.rules import Move, Rules, check_memory, step
 
 LOAD, STORE, DELETE, STEP, SLIDE = range(5)
 NEVER = 1 << 40
+_GROWN = 5000  # steps; growing an order takes time in proportion to their square
 
 
 def pebble(
@@ -47,9 +48,9 @@ def best_order(
 ) -> Ints:
     """Return the best order of the program's steps that was found."""
     steps = len(p.target)
-    orders = [np.arange(steps, dtype=np.int64), depth_first(p)] + [
-        grown(p, room) for room in (max(2, fast_words // 2), fast_words)
-    ]
+    orders = [np.arange(steps, dtype=np.int64), depth_first(p)]
+    if steps <= _GROWN:
+        orders += [grown(p, room) for room in (max(2, fast_words // 2), fast_words)]
     costs = [_replay(p, order, fast_words, slides, load_cost, store_cost)[0] for order in orders]
     tries = int(effort * 2e7 / (steps * (fast_words + 4) + 50))
     best = orders[int(np.argmin(costs))]
