@@ -50,9 +50,7 @@ def _least(x0: float, cap_x: float, cap_y: float, gamma: float, sine2: float) ->
 
 
 @numba.njit(cache=True)
-def _best_gain(  # noqa: PLR0917 - compiled
-    most: float, x0: float, cap_x: float, cap_y: float, price: float, sine2: float
-) -> float:
+def _best_gain(most: float, x0: float, cap_x: float, cap_y: float, price: float, sine2: float) -> float:
     """Maximum over 0 <= gamma <= most of gamma - price * least: at an end, a change of side, or a stationary point."""
     cosine2 = 1.0 - sine2
     best = -price * cosine2 * x0
@@ -96,7 +94,7 @@ def _exclusive_backward(low: Sizes, high: Sizes, price: float, words: float) -> 
 
 
 @numba.njit(cache=True)
-def _spanning_forward(  # noqa: PLR0917 - compiled
+def _spanning_forward(
     low: Sizes,
     high: Sizes,
     price: float,
@@ -132,7 +130,7 @@ def _two_sums(share: float, gamma: float, query_side: float, key_side: float) ->
 
 
 @numba.njit(cache=True)
-def _spanning_backward(  # noqa: PLR0917 - compiled
+def _spanning_backward(
     low: Sizes, high: Sizes, price: float, words: float, width: float, last: float, at_start: float
 ) -> float:
     """Sizes: e (dS made inside), g (P made inside), r charged dS, s dS at the start, f left and used, c carried P."""
@@ -159,9 +157,7 @@ def _spanning_backward(  # noqa: PLR0917 - compiled
 
 
 @numba.njit(cache=True)
-def _work(  # noqa: PLR0917 - compiled
-    kind: int, low: Sizes, high: Sizes, setting: Sizes, price: float, share: int
-) -> float:
+def _work(kind: int, low: Sizes, high: Sizes, setting: Sizes, price: float, share: int) -> float:
     words, width, last, theta = setting[0], setting[1], setting[2], setting[3]
     step = share / (_SHARES - 1.0)
     if kind == EXCLUSIVE_BACKWARD:

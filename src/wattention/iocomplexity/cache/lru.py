@@ -114,9 +114,7 @@ def _one_level(
     return count, emitted
 
 
-def _run(
-    accesses: NDArray[np.int64], lines: int, level: Cache, emitted: NDArray[np.int64]
-) -> tuple[int, int, int]:
+def _run(accesses: NDArray[np.int64], lines: int, level: Cache, emitted: NDArray[np.int64]) -> tuple[int, int, int]:
     from wattention.iocomplexity.cache import kernels
 
     if level.ways is None:
