@@ -15,8 +15,9 @@ Run: python benchmarks/flash_figure.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from results import write_result
 from wattention.iocomplexity.execute import execute
 from wattention.iocomplexity.planner import all_schedules
 from wattention.iocomplexity.problem import attention_problem
@@ -81,6 +82,7 @@ def main() -> None:
     for row in figure_rows():
         flash, executed = row.flash_bytes / 1e9, row.executed_bytes / 1e9
         print(f"{row.key_block:9}   {flash:15.2f} GB    4.4 GB   {executed:10.2f} GB")
+    write_result("flash_figure", {"standard_bytes": standard_bytes(), "rows": [asdict(row) for row in figure_rows()]})
 
 
 if __name__ == "__main__":

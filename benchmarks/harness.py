@@ -54,16 +54,9 @@ def main() -> None:
                 times[name].append(time.perf_counter() - began)
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratios = [m / b for m, b in zip(times["measured"], times["bare"], strict=True)]
-    write_result(
-        "harness",
-        {
-            "steps": STEPS,
-            "rounds": ROUNDS,
-            "median_s": medians,
-            "ratio_of_medians": medians["measured"] / medians["bare"],
-            "median_of_ratios": statistics.median(ratios),
-        },
-    )
+    overhead = statistics.median(ratios)
+    print(f"measured over bare loop: {overhead:.4f} (median of {ROUNDS} pairs of {STEPS} steps); goal 1.01")
+    write_result("harness", {"steps": STEPS, "rounds": ROUNDS, "median_s": medians, "median_of_ratios": overhead})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ flash kernel of the same process. Peak memory is the maximum of the running sum 
 torch's profiler reports for one forward and backward pass, beyond the inputs. Everything runs twice: with the C
 library's default allocator, and with one that keeps freed memory, which saves the kernel's zeroing of fresh pages.
 
-    python benchmarks/mechanisms.py --peers FOLDER --out benchmarks/results/mechanisms.json
+    python benchmarks/mechanisms.py --peers FOLDER
 
 FOLDER is a ``pip install --target`` of the packages compared (local-attention, linear-attention-transformer,
 performer-pytorch, reformer-pytorch, fla-core); one that cannot be imported is left out with the reason. A subject
@@ -21,14 +21,12 @@ import importlib.util
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +34,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import elu, scaled_dot_product_attention
 
+from results import stored, write_result
 from wattention.mechanisms.kernels.bucket_window import bucket_window_attention
 from wattention.mechanisms.kernels.causal_linear import FEATURE_MAPS, causal_linear_attention
 from wattention.mechanisms.kernels.hashing import random_rotations
@@ -229,19 +228,6 @@ def print_length(allocator: str, entry: dict[str, Any]) -> None:
         print(f"  {name:50s}absent: {reason}")
 
 
-def machine(threads: int) -> dict[str, Any]:
-    cpus = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return {
-        "host": platform.node(),
-        "cpu": cpus[0].partition(":")[2].strip() if cpus else platform.processor(),
-        "system": platform.platform(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "threads": threads,
-        "load_average_at_start": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -252,9 +238,8 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=0.7, help="seconds a pass above which longer lengths are left out"
     )
-    parser.add_argument("--allocator", choices=ALLOCATORS, help="only this one, beside what --out already holds")
+    parser.add_argument("--allocator", choices=ALLOCATORS, help="only this one, beside what is stored already")
     parser.add_argument("--peers", help="folder of installed packages to compare with")
-    parser.add_argument("--out", type=Path, help="write JSON here")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--skip", type=json.loads, default=[], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -264,14 +249,11 @@ def main() -> None:
         print(json.dumps(measure_length(arguments.child, arguments.repeats, arguments.skip, bool(arguments.peers))))
         return
     shape = {"batch": 1, "heads": HEADS, "head_dim": HEAD_DIM, "dtype": "float32", "pass": "forward + backward"}
-    result = {"machine": machine(arguments.threads), "shape": shape, "window": WINDOW, "earlier": EARLIER}
-    kept = {}
-    if arguments.allocator and arguments.out and arguments.out.exists():
-        kept = json.loads(arguments.out.read_text())["allocators"]
+    result = {"threads": arguments.threads, "shape": shape, "window": WINDOW, "earlier": EARLIER}
+    kept = stored("mechanisms").get("allocators", {}) if arguments.allocator else {}
     chosen = [arguments.allocator] if arguments.allocator else list(ALLOCATORS)
     result["allocators"] = kept | {name: run_allocator(arguments, name) for name in chosen}
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result("mechanisms", result)
 
 
 if __name__ == "__main__":

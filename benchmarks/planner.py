@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 
+from results import write_result
 from wattention.iocomplexity.planner import plan
 from wattention.iocomplexity.problem import attention_problem
 
@@ -28,7 +29,8 @@ def query_s(problem_of: str, tokens: int, head_dim: int, fast_words: int, direct
     return time.perf_counter() - start
 
 
-def print_times() -> None:
+def main() -> None:
+    queries = {}
     query_s("dense", 256, 32, 4096, "forward")  # imports of all schedules and bounds
     query_s("dense", 256, 32, 4096, "backward")
     print(f"{'query':62} median   worst")
@@ -36,11 +38,13 @@ def print_times() -> None:
         for tokens, head_dim, direction in ((1024, 64, "forward"), (1024, 64, "backward"), (16384, 128, "backward")):
             times = [query_s(mask, tokens, head_dim, m, direction) for m in (4162, 16641, 66304) for _ in range(3)]
             label = f"{direction}, {tokens} tokens, head dim {head_dim}, {mask}"
+            queries[label] = {"median_s": statistics.median(times), "worst_s": max(times)}
             print(f"{label:62} {statistics.median(times) * 1e3:5.1f} ms {max(times) * 1e3:5.1f} ms")
     backward = [query_s("dense", 1024, 64, m, "backward") for m in (4162, 16641, 66304, 262339) for _ in range(5)]
     faster = RECORDED_MAPPER_S[0] / statistics.median(backward)
     print(f"\nlimit {QUERY_LIMIT_S * 1e3:.0f} ms; {faster:.0f} times faster than a mapper's recorded 38 s")
+    write_result("planner", {"queries": queries, "times_faster_than_a_recorded_mapper": faster})
 
 
 if __name__ == "__main__":
-    print_times()
+    main()

@@ -6,21 +6,17 @@ the machine hits all. A ratio is the median over rounds of (contestant / ours), 
 Memory is the most tensor bytes alive during one step under torch's profiler, beyond parameters and optimiser state,
 and with them.
 
-    python benchmarks/step.py [--preset tiny --set layers=2 ...] [--rounds 20] [--nanogpt DIR] [--out FILE]
+    python benchmarks/step.py [--preset tiny --set layers=2 ...] [--rounds 20] [--nanogpt DIR]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
-import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
+from results import host_facts, stored, write_result
 from wattention.core.specs import DataSpec, ModelSpec, TrainingSpec
 from wattention.data.batches import Batches
 from wattention.data.task import open_batches
@@ -36,7 +33,6 @@ from wattention.lab.training import Trainer
 from wattention.mechanisms.base import MECHANISMS
 from wattention.model.gpt2 import GPT2
 
-RESULTS = Path(__file__).parent / "results" / "step.json"
 Step = Callable[[int], None]
 Contestant = tuple[nn.Module, torch.optim.Optimizer, Step]
 
@@ -230,26 +226,6 @@ def run(spec: ModelSpec, batch: int, rounds: int, nanogpt: Path | None) -> dict[
     return {"model": spec.model_dump(), "batch": batch, "rounds": rounds, "contestants": entries}
 
 
-def host() -> dict[str, Any]:
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        cpu = next((line.split(": ")[1] for line in info.read_text().splitlines() if "model name" in line), cpu)
-    found = importlib.util.find_spec("transformers")
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": __import__("transformers").__version__ if found else None,
-        "malloc": {name: value for name, value in os.environ.items() if name.startswith(("MALLOC_", "LD_PRELOAD"))},
-        "load_average": os.getloadavg()[0],
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="tiny")
@@ -257,14 +233,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT, to measure its own model too")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     changes = {name: int(value) for name, _, value in (item.partition("=") for item in args.set)}
     result = run(ModelSpec.preset(args.preset, **changes), args.batch, args.rounds, args.nanogpt)
     name = " ".join([args.preset, *args.set, f"batch={args.batch}"])
-    written = json.loads(args.out.read_text()) if args.out.is_file() else {}
-    args.out.parent.mkdir(exist_ok=True)
-    args.out.write_text(json.dumps({**written, name: {"host": host(), **result}}, indent=1) + "\n")
+    kept = stored("step").get("configurations", {})
+    write_result("step", {"configurations": {**kept, name: {"environment": host_facts(), **result}}})
     for contestant_name, entry in result["contestants"].items():
         times = entry["time_ratio_to_ours"]
         print(

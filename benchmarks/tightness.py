@@ -4,15 +4,15 @@ n = 16384, d = 128, dense. "Before" leaves out the bounds A', A*, D*, E* and the
 small_cache_raw of docs/theory/tightness.md. A ratio compares the best schedule of a class with the largest bound that
 covers the class. Nothing is executed: counts are exact formulas, so this takes seconds.
 
-Run: python benchmarks/tightness.py [--points 25] [--json FILE]
+Run: python benchmarks/tightness.py [--points 25]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any, Literal
+
+from results import write_result
 
 from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.planner import Plan, plan
@@ -82,14 +82,12 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=25, help="values of M between d^2/64 and 64 d^2, evenly in log M")
-    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
     arguments = parser.parse_args()
     problem = attention_problem(tokens=16384, head_dim=128)
     step = 12 / (arguments.points - 1)
     rows = [row(problem, 2.0 ** (-6 + step * k)) for k in range(arguments.points)]
     print_table(rows)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    write_result("tightness", {"points": arguments.points, "rows": rows})
 
 
 if __name__ == "__main__":
