@@ -13,7 +13,6 @@ import argparse
 from typing import Any, Literal
 
 from results import write_result
-
 from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.planner import Plan, plan
 from wattention.iocomplexity.problem import Problem, attention_problem
