@@ -130,7 +130,8 @@ def bridge() -> list[Row]:
             ("attention:tokens=2,dim=1,max=true", (5, 6)),
             ("matmul:m=2,k=3,n=2", (4, 5, 6)),
             ("attention-backward:tokens=2,dim=1,mask=causal", (4, 5, 6)),
-            ("diamond:rows=5", (3, 4)),
+            ("diamond:rows=4", (3, 4)),
+            ("diamond:rows=5", (5,)),
             ("fft:points=8", (3, 4)),
         )
         for m in memory

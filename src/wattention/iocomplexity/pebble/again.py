@@ -330,6 +330,7 @@ class AgainGame:
         scratch = np.empty(self.images.shape[2], dtype=np.uint64)
         state = np.uint64(red), np.uint64(blue)
         limits = self.room, self.rules.slides
+        ends = int(outputs) & ~wanted[0] == 0  # the goal is kept as it was found, not as the smallest of its orbit
         for v in range(len(self.graph)):
             own = int(operands[v])
             if (int(inputs) | red) >> v & 1 or own & ~(red | blue):
@@ -349,7 +350,7 @@ class AgainGame:
                         )
                         end = int(outputs) & ~int(b) == 0
                         image = smallest(np.uint64(b), np.uint64(a), U0, self.images, self.images, scratch)
-                        if (int(b), 0, 0) == wanted if end else tuple(map(int, image)) == wanted:
+                        if ends if end else tuple(map(int, image)) == wanted:
                             cost = (own & ~red).bit_count() * self.load_cost
                             cost += (int(b) & ~blue).bit_count() * self.store_cost
                             yield cost, v, out, saved, list(map(int, log[:settled])), (int(a), int(b))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from wattention.iocomplexity.pebble.bits import compiled
 from wattention.iocomplexity.pebble.graph import Graph
 from wattention.iocomplexity.pebble.orders import Ints, Program, depth_first, grown, program
-from wattention.iocomplexity.pebble.rules import Move, Rules, check_memory, steps_under
+from wattention.iocomplexity.pebble.rules import Move, Rules, check_memory, named, steps_under
 
 LOAD, STORE, DELETE, STEP, SLIDE = range(5)
 NEVER = 1 << 40
@@ -38,17 +38,19 @@ def pebble(
     check_memory(graph, fast_words, rules)
     graph = graph.useful
     p = program(graph, rules)
-    order = best_order(p, fast_words, rules.slides, load_cost, store_cost, effort, seed)
+    more = _whole_nodes(graph, fast_words) if rules.absorb == "operand" else []
+    order = best_order(p, more, fast_words, rules.slides, load_cost, store_cost, effort, seed)
     _, events = _replay(p, order, fast_words, rules.slides, load_cost, store_cost)
     return _moves(graph, rules, events)
 
 
 def best_order(
-    p: Program, fast_words: int, slides: bool, load_cost: int, store_cost: int, effort: float, seed: int
-) -> Ints:
-    """Return the best order of the program's steps that was found."""
+    p: Program, more: list[Ints], fast_words: int, slides: bool, load_cost: int, store_cost: int,
+    effort: float, seed: int,
+) -> Ints:  # fmt: skip
+    """Return the best order of the program's steps that was found; ``more`` are orders to begin with."""
     steps = len(p.target)
-    orders = [np.arange(steps, dtype=np.int64), depth_first(p)]
+    orders = [np.arange(steps, dtype=np.int64), depth_first(p), *more]
     if steps <= _GROWN:
         orders += [grown(p, room) for room in (max(2, fast_words // 2), fast_words)]
     costs = [_replay(p, order, fast_words, slides, load_cost, store_cost)[0] for order in orders]
@@ -61,6 +63,17 @@ def best_order(
         p.before_start, p.before_item, p.after_start, p.after_item, p.is_output, p.steps_of_node,
     )  # fmt: skip
     return annealed
+
+
+def _whole_nodes(graph: Graph, fast_words: int) -> list[Ints]:
+    """Return orders in which the operands of a node are absorbed one right after the other."""
+    p = program(graph, named("no-recompute"))
+    if len(p.target) > _GROWN:
+        return []
+    return [
+        np.concatenate([np.arange(p.read_start[k], p.read_start[k + 1]) for k in grown(p, room)])
+        for room in (max(2, fast_words // 2), fast_words)
+    ]
 
 
 def _replay(
