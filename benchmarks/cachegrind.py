@@ -8,20 +8,18 @@ cache, and not where it does not.
 
 Needs gcc and valgrind; says so and ends where one is missing.
 
-Run: python benchmarks/cachegrind.py [--json FILE]
+Run: python benchmarks/cachegrind.py
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+from results import write_result
 from wattention.iocomplexity.cache.lru import simulate
 from wattention.iocomplexity.problem import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
@@ -86,9 +84,6 @@ def cachegrind_misses(rows: int, cache_bytes: int, folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
     missing = [tool for tool in ("gcc", "valgrind") if shutil.which(tool) is None]
     if missing:
         print(f"skipped: {' and '.join(missing)} not installed")
@@ -110,11 +105,8 @@ def main() -> None:
                 table.append({"cache_bytes": cache_bytes, "rows": rows, "tile_bytes": tile_bytes,
                               "cachegrind_misses": theirs, "simulator_misses": ours})  # fmt: skip
                 print(f"{cache_bytes:8d}{rows:6d}{tile_bytes:8d}{theirs:12d}{ours:11d}{ours / theirs:7.2f}")
-    if arguments.json:
-        version = subprocess.run(["valgrind", "--version"], check=True, capture_output=True, text=True).stdout.strip()
-        record_ = {"table": table, "host": {"machine": platform.machine(), "valgrind": version}}
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(record_, indent=2) + "\n")
+    version = subprocess.run(["valgrind", "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    write_result("cachegrind", {"valgrind": version, "table": table})
 
 
 if __name__ == "__main__":

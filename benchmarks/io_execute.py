@@ -2,19 +2,14 @@
 
 FlashAttention-2 forward, N = 1024, d = 64, M = 16384 words: the run with numbers must take less than 5 s.
 
-Run: python benchmarks/io_execute.py [--json FILE]
+Run: python benchmarks/io_execute.py
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import time
-from pathlib import Path
 
-import numpy as np
-
+from results import write_result
 from wattention.iocomplexity.execute import execute, verify
 from wattention.iocomplexity.problem import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
@@ -23,9 +18,6 @@ TOKENS, HEAD_DIM, FAST_WORDS, LIMIT_S = 1024, 64, 16384, 5.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
     problem, schedule = attention_problem(tokens=TOKENS, head_dim=HEAD_DIM), SCHEDULES.load("flash2")
     start = time.perf_counter()
     result = verify(schedule, problem, FAST_WORDS)
@@ -38,14 +30,11 @@ def main() -> None:
         "schedule": schedule.name, "tokens": TOKENS, "head_dim": HEAD_DIM, "fast_words": FAST_WORDS,
         "words": count.words, "counts_agree": result.counts_agree, "worst_error": result.worst_error,
         "verified_s": verified_s, "counted_s": counted_s, "ratio": verified_s / counted_s,
-        "host": {"machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__},
     }  # fmt: skip
     print(f"{schedule.title}, N = {TOKENS}, d = {HEAD_DIM}, M = {FAST_WORDS} words: {count.words} words moved")
     print(f"  with numbers, checked against float64   {verified_s:7.3f} s   worst error {result.worst_error:.1e}")
     print(f"  counts alone                            {counted_s:7.3f} s   {verified_s / counted_s:.0f}x faster")
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n")
+    write_result("io_execute", record)
     if verified_s > LIMIT_S:
         raise SystemExit(f"slower than {LIMIT_S} s")
 

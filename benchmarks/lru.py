@@ -4,22 +4,18 @@ pycachesim (https://github.com/RRZE-HPC/pycachesim) is run on a part of the same
 if it is installed; the ratio is of rates measured side by side. The fully associative LRU must do 80 million accesses
 a second.
 
-Run: python benchmarks/lru.py [--json FILE]
+Run: python benchmarks/lru.py
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
-import json
-import platform
 import time
-from pathlib import Path
 
-import numba
 import numpy as np
 
+from results import write_result
 from wattention.iocomplexity.cache import kernels
 from wattention.iocomplexity.problem import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
@@ -68,9 +64,6 @@ def pycachesim_rate(trace: Trace) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
     problem = attention_problem(tokens=256, head_dim=32)
     trace = record(SCHEDULES.load("flash2"), problem, SIZE_BYTES // WORD_BYTES // 2, word_bytes=WORD_BYTES)
     measured = rates(trace)
@@ -82,11 +75,8 @@ def main() -> None:
     print(f"{'pycachesim':<20}{peer / 1e6:8.2f} million accesses / s" if peer else skipped)
     result = {
         "accesses": len(trace.accesses), "accesses_per_s": measured, "pycachesim_accesses_per_s": peer,
-        "host": {"machine": platform.machine(), "python": platform.python_version(), "numba": numba.__version__},
     }  # fmt: skip
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+    write_result("lru", result)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ not part of the times: a small game of each kind is solved first.
 from __future__ import annotations
 
 import json
-import platform
 import resource
 import sys
 import time
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results import stored, write_result
 from wattention.iocomplexity.pebble.bridge import Case, compare_recomputation, confront
 from wattention.iocomplexity.pebble.exact import solve
 from wattention.iocomplexity.pebble.graph import Graph, compulsory
@@ -31,7 +31,6 @@ from wattention.iocomplexity.pebble.rules import named
 from wattention.iocomplexity.pebble.verify import verify
 from wattention.report.pebble_tables import bridge_page
 
-RESULTS = Path(__file__).parent / "results" / "pebble.json"
 PAGE = Path(__file__).parents[1] / "docs" / "theory" / "pebble-bridge.md"
 Row = dict[str, Any]
 
@@ -146,18 +145,17 @@ PIECES: dict[str, Callable[[], list[Row]]] = {
 
 
 def main() -> None:
-    piece = sys.argv[1] if len(sys.argv) == 2 else ""
-    if piece not in PIECES:
+    chosen = sys.argv[1:] or list(PIECES)
+    unknown = set(chosen) - set(PIECES)
+    if unknown:
         raise SystemExit(__doc__)
     for rules in ("no-recompute", "hong-kung", "fma"):
         solve(graph_for("matmul", rules), 4, named(rules), effort=0.0)
-    rows = PIECES[piece]()
-    if rows:
-        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        results["machine"] = {"processor": platform.machine(), "python": platform.python_version(), "cores": 1}
-        results[piece] = rows
-        text = json.dumps(results, indent=1).replace("\n   ", " ").replace("\n  }", " }")
-        RESULTS.write_text(text + "\n")
+    for piece in chosen:
+        rows = PIECES[piece]()
+        if rows:
+            kept = {name: value for name, value in stored("pebble").items() if name in PIECES}
+            write_result("pebble", {**kept, piece: rows})
 
 
 if __name__ == "__main__":

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-from pebble_oracles import cp_sat, shortest_path
-
+from fakes.pebble_oracles import cp_sat, shortest_path
 from wattention.core.errors import UserError
 from wattention.iocomplexity.pebble.exact import Solution, solve
 from wattention.iocomplexity.pebble.graph import Graph, build, compulsory

@@ -66,13 +66,18 @@ def predict(problem: Problem, tiles: Tiles) -> Count:
     w = problem.widths
     blocks = -(-problem.rows // tiles["rows"])
     key_loads = tiles["kept"] + blocks * (problem.key_tokens - tiles["kept"])
-    room = tiles["rows"] * (_row_words(problem) + tiles["keys"] * w.accumulators) + tiles["kept"] * _key_words(problem)
+    rows, kept = tiles["rows"], tiles["kept"]
+    widest = [  # of the score tiles, with what is in fast memory beside them
+        min(tiles["keys"], keys) * rows * w.accumulators + beside
+        for keys, beside in ((kept, w.statistic), (problem.key_tokens - kept, _buffer(problem)))
+        if keys
+    ]
     return Count(
         loads=w.inputs * problem.rows * problem.key_dim + key_loads * _key_words(problem),
         stores=problem.rows * (problem.value_dim * w.inputs + w.statistic),
         statistics_loads=0,
         statistics_stores=problem.rows * w.statistic,
-        peak=room + (_buffer(problem) if tiles["kept"] < problem.key_tokens else w.statistic),
+        peak=rows * _row_words(problem) + kept * _key_words(problem) + max(widest),
         multiply_adds=problem.pairs * (problem.key_dim + problem.value_dim),
         exponentials=problem.pairs,
         scratch_words=0,
