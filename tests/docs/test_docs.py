@@ -42,7 +42,7 @@ def programs():
 
 @pytest.mark.parametrize("program", list(programs()))
 def test_python_blocks_run(program, tmp_path):
-    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=tmp_path, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("text", list(consoles()))
@@ -53,7 +53,7 @@ def test_command_blocks_run(text, tmp_path):
         words = shlex.split(command)
         assert words[0] == "wattention", f"mark a block that cannot run here with <!-- not run: reason -->: {command}"
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+            [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode in (0, 1), done.stderr
 
