@@ -46,9 +46,9 @@ EXCLUSIVE_BACKWARD: tuple[tuple[float, float], ...] = (
 
 SPANNING_FORWARD: tuple[Ceiling, ...] = (
     Ceiling(x=0.84, length=1.5, last=1.55, theta=0.7, ceiling=1.25001),
-    Ceiling(x=1.0, length=1.9, last=1.47, theta=0.62, ceiling=1.18751),
+    Ceiling(x=1.0, length=1.9, last=1.47, theta=0.62, ceiling=1.16565),
     Ceiling(x=1.19, length=2.2, last=1.46, theta=0.62, ceiling=1.1579),
-    Ceiling(x=1.41, length=2.5, last=1.43, theta=0.62, ceiling=1.05264),
+    Ceiling(x=1.41, length=2.5, last=1.43, theta=0.62, ceiling=1.0352),
     Ceiling(x=1.68, length=2.5, last=1.42, theta=0.65, ceiling=0.89286),
     Ceiling(x=2.0, length=2.7, last=1.47, theta=0.62, ceiling=0.79412),
     Ceiling(x=2.38, length=2.7, last=1.42, theta=0.65, ceiling=0.66667),
@@ -63,10 +63,18 @@ SPANNING_BACKWARD: tuple[Ceiling, ...] = (
     Ceiling(x=1.41, length=2.45, last=1.32, ceiling=1.0),
     Ceiling(x=1.68, length=2.45, last=1.32, ceiling=0.83761),
     Ceiling(x=2.0, length=2.45, last=1.32, ceiling=0.70001),
+    Ceiling(x=2.18, length=2.45, last=1.32, ceiling=0.64474),
     Ceiling(x=2.38, length=2.45, last=1.32, ceiling=0.58683),
     Ceiling(x=2.83, length=2.45, last=1.34, ceiling=0.49001),
     Ceiling(x=3.36, length=2.45, last=1.32, ceiling=0.42609),
     Ceiling(x=4.0, length=2.45, last=1.35, ceiling=0.35637),
+    Ceiling(x=4.76, length=2.45, last=1.35, ceiling=0.31112),
+    Ceiling(x=5.2, length=2.45, last=1.35, ceiling=0.29167),
+    Ceiling(x=5.66, length=2.45, last=1.35, ceiling=0.27223),
+    Ceiling(x=6.17, length=2.45, last=1.36, ceiling=0.25389),
+    Ceiling(x=6.73, length=2.45, last=1.36, ceiling=0.23787),
+    Ceiling(x=7.34, length=2.45, last=1.36, ceiling=0.21876),
+    Ceiling(x=8.0, length=2.45, last=1.36, ceiling=0.20207),
 )
 """E*."""
 

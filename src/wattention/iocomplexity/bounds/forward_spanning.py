@@ -4,7 +4,7 @@ Counted are both products. A pair whose S or P is ever loaded pays for every sta
 because it was stored as well. For a pair whose S and P are never loaded the weights move from S, which may be left
 unfinished at the end of a segment for nothing, to P V, whose accumulators pay to arrive and to leave:
 
-    (X - 2) (2 d E / F - 1) - n_q d,  d = min(d_k, d_v): about 3.3 words a pair at M = d^2, where B gives 3 and B' 2.1
+    (X - 2) (2 d E / F - 1) - n_q d,  d = min(d_k, d_v): about 3.26 words a pair at M = d^2, where B gives 3 and B' 2.1
 
 F is proved by branch and bound (:mod:`._ceilings`). Own proof: docs/theory/tightness.md. O(1).
 """
@@ -29,7 +29,7 @@ def _values(problem: Problem, fast_words: int) -> float:
 
 BOUND = Bound(
     name="A*",
-    statement="(X - 2)(2 d E/F - 1) - n_q d, d = min(d_k, d_v): about 3.3 E at M = d^2",
+    statement="(X - 2)(2 d E/F - 1) - n_q d, d = min(d_k, d_v): about 3.26 E at M = d^2",
     direction="forward",
     algorithm_class=AlgorithmClass.RECOMPUTE,
     source="own proof, docs/theory/tightness.md",
