@@ -1,0 +1,196 @@
+"use strict";
+(() => {
+  const figures = JSON.parse(document.querySelector('script[type="application/json"]').textContent);
+  const narrow = () => window.innerWidth < 640;
+
+  // --- tables: sorting by number or word; what has no number stays last -------------------------------------------
+  const key = (row, column) => {
+    const cell = row.children[column];
+    const number = cell.dataset.value;
+    return number === undefined ? null : Number(number);
+  };
+  const compare = (column, numeric, sign) => (a, b) => {
+    if (!numeric) return sign * a.children[column].textContent.localeCompare(b.children[column].textContent, "en", { numeric: true });
+    const [x, y] = [key(a, column), key(b, column)];
+    if (x === null || y === null) return (x === null) - (y === null);
+    return sign * (x - y);
+  };
+  document.querySelectorAll("table.sortable").forEach((table) => {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => {
+        const ascending = head.getAttribute("aria-sort") !== "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+        const rows = [...table.tBodies[0].rows].sort(compare(column, head.classList.contains("num"), ascending ? 1 : -1));
+        table.tBodies[0].append(...rows);
+      });
+    });
+  });
+
+  // --- where a number comes from: on hover by its title, on touch and click in the line below the table ------------
+  document.querySelectorAll(".tabled").forEach((holder) => {
+    const told = holder.querySelector(".told");
+    if (!told) return;
+    holder.addEventListener("click", (event) => {
+      const cell = event.target.closest("td[title]");
+      if (!cell) return;
+      const column = cell.closest("table").tHead.rows[0].cells[cell.cellIndex].innerText.replace(/\s+/g, " ").trim();
+      told.textContent = `${cell.parentElement.cells[0].textContent}, ${column}: ${cell.title.replace(/\n/g, "; ")}`;
+    });
+  });
+
+  // --- figures -----------------------------------------------------------------------------------------------------
+  const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down", "star"];
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash"];
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const colour = (slot) => style(`--c${slot % 8}`);
+  // plotly reads a few tags in texts: names are words, never markup
+  const words = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("\n", "<br>");
+  const place = (value) => (typeof value === "string" ? words(value) : value);
+
+  const trace = (series, hidden) => {
+    const paint = series.quiet ? style("--soft") : colour(series.slot);
+    const out = {
+      name: words(series.name), x: series.x.map(place), y: series.y,
+      visible: hidden.has(series.name) ? false : true,
+      hoverinfo: series.quiet && !series.hover.length ? "skip" : "text",
+      hovertext: series.hover.map(words),
+    };
+    if (series.mark === "bars") return { ...out, type: "bar", marker: { color: paint, line: { color: style("--card"), width: 1 } } };
+    out.type = "scatter";
+    out.mode = { points: "markers", line: "lines", both: "lines+markers" }[series.mark];
+    out.marker = { color: paint, size: 9, symbol: SYMBOLS[series.slot % 8], line: { color: style("--card"), width: 1 } };
+    out.line = { color: paint, width: series.quiet ? 1.2 : 2, dash: series.quiet ? "dot" : DASHES[series.slot % 8] };
+    if (series.low.length) {
+      out.error_y = {
+        type: "data", symmetric: false, color: paint, thickness: 1.3, width: 4,
+        array: series.y.map((y, i) => series.high[i] - y), arrayminus: series.y.map((y, i) => y - series.low[i]),
+      };
+    }
+    return out;
+  };
+
+  const UNITS = { byte: "B", token: "", ratio: "x", 1: "", "flop/token": "", "bit/byte": "", "J/token": "J", "s/token": "s", word: "" };
+  const powers = (values) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)].map((v) => Math.log2(v));
+    const step = Math.max(1, Math.ceil((high - low) / 6));
+    const ticks = [];
+    for (let e = Math.floor(low); e <= Math.ceil(high); e += step) ticks.push(2 ** e);
+    return ticks;
+  };
+  const bytes = (value) => {
+    const place = Math.max(0, Math.floor(Math.log2(value) / 10));
+    return `${value / 2 ** (10 * place)} ${["B", "KiB", "MiB", "GiB", "TiB"][place]}`;
+  };
+  const axis = (spec, values) => {
+    const out = {
+      title: { text: words(spec.title), font: { size: 12.5, color: style("--soft") }, standoff: 10 },
+      type: typeof values[0] === "string" ? "category" : spec.log ? "log" : "linear",
+      gridcolor: style("--line"), linecolor: style("--line"), zerolinecolor: style("--line"),
+      tickcolor: style("--line"), automargin: true,
+    };
+    if (out.type === "category") return { ...out, tickangle: narrow() ? -60 : "auto", showgrid: false, title: { text: "" } };
+    if (spec.log && spec.unit === "byte") {
+      const ticks = powers(values);
+      return { ...out, tickmode: "array", tickvals: ticks, ticktext: ticks.map(bytes) };
+    }
+    if (spec.log && spec.unit === "token") {
+      const ticks = [...new Set(values)];
+      if (ticks.length <= 12) return { ...out, tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
+    }
+    if (spec.log && Math.max(...values) / Math.min(...values) < 30) Object.assign(out, { nticks: 6, dtick: undefined, minor: { showgrid: false } });
+    const suffix = UNITS[spec.unit] === undefined ? ` ${spec.unit}` : UNITS[spec.unit];
+    return { ...out, tickformat: spec.unit === "ratio" || spec.unit === "bit/byte" ? "" : "~s", ticksuffix: suffix, exponentformat: "SI" };
+  };
+
+  const layout = (view) => {
+    const all = (name) => view.series.flatMap((s) => [...s[name], ...(name === "y" ? [...s.low, ...s.high] : [])]);
+    return {
+      xaxis: axis(view.x, all("x")), yaxis: axis(view.y, all("y")),
+      barmode: view.stacked ? "stack" : "group", bargap: 0.35, showlegend: false, hovermode: "closest",
+      margin: { l: 10, r: 12, t: 12, b: 10 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: style("--ink") },
+      hoverlabel: { bgcolor: style("--card"), bordercolor: style("--soft"), font: { color: style("--ink"), size: 13 }, align: "left" },
+    };
+  };
+  const CONFIG = { displaylogo: false, responsive: true, displayModeBar: "hover", plotlyServerURL: "", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+
+  const state = new Map();
+  const draw = (holder) => {
+    const own = state.get(holder);
+    const view = own.figure.views[own.view];
+    own.drawn = true;
+    return Plotly.react(holder.querySelector(".plot"), view.series.map((s) => trace(s, own.hidden)), layout(view), CONFIG);
+  };
+  const legend = (holder) => {
+    const own = state.get(holder);
+    const list = holder.querySelector(".series");
+    list.replaceChildren();
+    const named = own.figure.views[own.view].series.filter((s) => !s.quiet);
+    if (named.length < 2) return;
+    named.forEach((series) => {
+      const button = document.createElement("button");
+      const swatch = document.createElement("i");
+      swatch.style.background = `var(--c${series.slot % 8})`;
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(!own.hidden.has(series.name)));
+      button.append(swatch, series.name);
+      button.addEventListener("click", () => {
+        own.hidden.has(series.name) ? own.hidden.delete(series.name) : own.hidden.add(series.name);
+        button.setAttribute("aria-pressed", String(!own.hidden.has(series.name)));
+        draw(holder);
+      });
+      list.append(button);
+    });
+  };
+  document.querySelectorAll("figure[data-figure]").forEach((holder) => {
+    const figure = figures[Number(holder.dataset.figure)];
+    state.set(holder, { figure, view: 0, hidden: new Set(), drawn: false });
+    legend(holder);
+    const choices = [...holder.querySelectorAll(".choices button")];
+    choices.forEach((button, view) => button.addEventListener("click", () => {
+      choices.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+      state.get(holder).view = view;
+      legend(holder);
+      draw(holder);
+    }));
+  });
+
+  const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {
+    if (!entry.isIntersecting) return;
+    watcher.unobserve(entry.target);
+    if (!state.get(entry.target).drawn) draw(entry.target);
+  }), { rootMargin: "400px" });
+  state.forEach((_, holder) => watcher.observe(holder));
+
+  const again = () => state.forEach((own, holder) => { if (own.drawn) draw(holder); });
+
+  // --- theme, print ------------------------------------------------------------------------------------------------
+  const theme = document.querySelector(".theme");
+  const THEMES = ["auto", "light", "dark"];
+  theme.addEventListener("click", () => {
+    const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme || "auto") + 1) % 3];
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    theme.textContent = `theme: ${next}`;
+    again();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  const PRINT_WIDTH = 960, PRINT_HEIGHT = 380;
+  addEventListener("beforeprint", () => {
+    document.documentElement.dataset.before = document.documentElement.dataset.theme || "";
+    document.documentElement.dataset.theme = "light";
+    state.forEach((own, holder) => {
+      draw(holder);
+      Plotly.relayout(holder.querySelector(".plot"), { width: PRINT_WIDTH, height: PRINT_HEIGHT });
+    });
+  });
+  addEventListener("afterprint", () => {
+    const before = document.documentElement.dataset.before;
+    if (before) document.documentElement.dataset.theme = before;
+    else delete document.documentElement.dataset.theme;
+    state.forEach((_, holder) => Plotly.relayout(holder.querySelector(".plot"), { width: null, height: null, autosize: true }));
+    again();
+  });
+})();
