@@ -53,11 +53,12 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One axis: what it shows, in which base unit (renderers add prefixes), and whether it is logarithmic."""
+    """One axis: what it shows, in which base unit (renderers add prefixes), if it is logarithmic, if it starts at 0."""
 
     title: str
     unit: str = ""
     log: bool = False
+    zero: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

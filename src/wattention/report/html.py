@@ -246,7 +246,7 @@ def _view_data(view: View) -> dict[str, Any]:
 
 
 def _axis_data(axis: Axis) -> dict[str, Any]:
-    return {"title": axis.title, "unit": axis.unit, "log": axis.log}
+    return {"title": axis.title, "unit": axis.unit, "log": axis.log, "zero": axis.zero}
 
 
 def _series_data(series: Series) -> dict[str, Any]:

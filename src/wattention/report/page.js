@@ -71,50 +71,72 @@
     return out;
   };
 
-  const UNITS = { byte: "B", token: "", ratio: "x", 1: "", "flop/token": "", "bit/byte": "", "J/token": "J", "s/token": "s", word: "" };
-  const powers = (values) => {
-    const [low, high] = [Math.min(...values), Math.max(...values)].map((v) => Math.log2(v));
-    const step = Math.max(1, Math.ceil((high - low) / 6));
-    const ticks = [];
-    for (let e = Math.floor(low); e <= Math.ceil(high); e += step) ticks.push(2 ** e);
+  const SUFFIXES = { byte: "B", "J/token": "J", "s/token": "s", ratio: "x", s: "s", J: "J", W: "W" };
+  const tidy = (value) => String(Number(value.toPrecision(6)));
+  const pretty = (value, unit) => {
+    if (unit === "byte") {
+      const step = Math.max(0, Math.min(4, Math.floor(Math.log2(Math.max(value, 1)) / 10)));
+      return `${tidy(value / 2 ** (10 * step))} ${["B", "KiB", "MiB", "GiB", "TiB"][step]}`;
+    }
+    if (unit === "token" && value < 10000) return String(Math.round(value));
+    const suffix = SUFFIXES[unit] ?? "";
+    if (unit === "ratio" || unit === "bit/byte" || value === 0) return tidy(value) + (value === 0 ? "" : suffix);
+    const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "\u00b5"], [1e-9, "n"]];
+    const [factor, prefix] = prefixes.find(([f]) => Math.abs(value) >= f * 0.9995) ?? [1, ""];
+    return `${tidy(value / factor)} ${prefix}${suffix}`.trim();
+  };
+  const logTicks = (spec, values, marked) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    if (spec.unit === "token") return [...new Set(marked)].slice(0, 14);
+    let ticks = [];
+    if (spec.unit === "byte") {
+      const step = Math.max(1, Math.ceil(Math.log2(high / low) / 6));
+      for (let e = Math.floor(Math.log2(low)); e <= Math.ceil(Math.log2(high)); e += step) ticks.push(2 ** e);
+      return ticks;
+    }
+    const decades = Math.log10(high / low);
+    const heads = decades > 4 ? [1] : decades > 1.2 ? [1, 2, 5] : decades > 0.5 ? [1, 1.5, 2, 3, 4, 5, 7] : [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += 1) heads.forEach((h) => ticks.push(h * 10 ** e));
+    ticks = ticks.filter((tick) => tick > low / 1.2 && tick < high * 1.2);
+    while (ticks.length > (narrow() ? 5 : 8)) ticks = ticks.filter((_, i) => i % 2 === 0);
     return ticks;
   };
-  const bytes = (value) => {
-    const place = Math.max(0, Math.floor(Math.log2(value) / 10));
-    return `${value / 2 ** (10 * place)} ${["B", "KiB", "MiB", "GiB", "TiB"][place]}`;
+  const linearTicks = (spec, values) => {
+    const low = spec.zero ? Math.min(0, ...values) : Math.min(...values);
+    const high = Math.max(...values);
+    const raw = (high - low || Math.abs(high) || 1) / (narrow() ? 3.5 : 5.5);
+    const base = spec.unit === "byte" ? 2 ** Math.floor(Math.log2(raw)) : 10 ** Math.floor(Math.log10(raw));
+    const step = spec.unit === "byte" ? base : base * [1, 2, 2.5, 5, 10].find((m) => m * base >= raw);
+    const ticks = [];
+    for (let k = Math.floor(low / step); k <= Math.ceil(high / step) + 1; k += 1) ticks.push(k * step);
+    return ticks;
   };
-  const axis = (spec, values) => {
+  const axis = (spec, values, marked) => {
     const out = {
       title: { text: words(spec.title), font: { size: 12.5, color: style("--soft") }, standoff: 10 },
       type: typeof values[0] === "string" ? "category" : spec.log ? "log" : "linear",
       gridcolor: style("--line"), linecolor: style("--line"), zerolinecolor: style("--line"),
-      tickcolor: style("--line"), automargin: true,
+      tickcolor: style("--line"), automargin: true, rangemode: spec.zero ? "tozero" : "normal",
     };
     if (out.type === "category") return { ...out, tickangle: narrow() ? -60 : "auto", showgrid: false, title: { text: "" } };
-    if (spec.log && spec.unit === "byte") {
-      const ticks = powers(values);
-      return { ...out, tickmode: "array", tickvals: ticks, ticktext: ticks.map(bytes) };
-    }
-    if (spec.log && spec.unit === "token") {
-      const ticks = [...new Set(values)];
-      if (ticks.length <= 12) return { ...out, tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
-    }
-    if (spec.log && Math.max(...values) / Math.min(...values) < 30) Object.assign(out, { nticks: 6, dtick: undefined, minor: { showgrid: false } });
-    const suffix = UNITS[spec.unit] === undefined ? ` ${spec.unit}` : UNITS[spec.unit];
-    return { ...out, tickformat: spec.unit === "ratio" || spec.unit === "bit/byte" ? "" : "~s", ticksuffix: suffix, exponentformat: "SI" };
+    const ticks = spec.log ? logTicks(spec, values, marked) : linearTicks(spec, values);
+    return { ...out, tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => pretty(tick, spec.unit)) };
   };
 
   const layout = (view) => {
     const all = (name) => view.series.flatMap((s) => [...s[name], ...(name === "y" ? [...s.low, ...s.high] : [])]);
+    const loud = view.series.filter((s) => !s.quiet);
+    const stacks = () => loud[0].x.map((_, i) => loud.reduce((sum, s) => sum + (s.y[i] ?? 0), 0));
+    const heights = view.stacked && loud.length ? [0, ...stacks()] : all("y");
     return {
-      xaxis: axis(view.x, all("x")), yaxis: axis(view.y, all("y")),
+      xaxis: axis(view.x, all("x"), loud.flatMap((s) => s.x)), yaxis: axis(view.y, heights, loud.flatMap((s) => s.y)),
       barmode: view.stacked ? "stack" : "group", bargap: 0.35, showlegend: false, hovermode: "closest",
       margin: { l: 10, r: 12, t: 12, b: 10 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: style("--ink") },
       hoverlabel: { bgcolor: style("--card"), bordercolor: style("--soft"), font: { color: style("--ink"), size: 13 }, align: "left" },
     };
   };
-  const CONFIG = { displaylogo: false, responsive: true, displayModeBar: "hover", plotlyServerURL: "", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+  const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false, plotlyServerURL: "" };
 
   const state = new Map();
   const draw = (holder) => {

@@ -9,13 +9,30 @@ from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.records import CellRecord
 from wattention.report.comparison import comparison_document
 from wattention.report.document import Document, Figure, Section
-from wattention.report.figures import block_differences
+from wattention.report.figures import (
+    block_differences,
+    energy_quality,
+    flop_parts,
+    lengths,
+    loss_curves,
+    memory_parts,
+    power_time,
+)
 from wattention.report.method_section import method_section, specification_section
 from wattention.study.store import StoredRun
 
 Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
 
-FIGURES: tuple[Draw, ...] = (block_differences.draw,)
+FIGURES: tuple[Draw, ...] = (
+    energy_quality.draw,
+    power_time.draw,
+    lengths.draw_time,
+    lengths.draw_memory,
+    loss_curves.draw,
+    block_differences.draw,
+    memory_parts.draw,
+    flop_parts.draw,
+)
 """In reading order; a figure whose data the run does not have draws nothing."""
 
 

@@ -9,6 +9,7 @@ from wattention.analysis.summary import Comparison
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
+from wattention.report.figures.wording import list_names
 from wattention.report.units import significant
 
 
@@ -63,14 +64,10 @@ def _finding(comparison: Comparison, labels: Sequence[str], values: dict[str, li
     mixed = [label for label in labels if label not in faster and label not in slower]
     parts = []
     if faster:
-        parts.append(f"In every block {_list(faster)} took less time than {reference}")
+        parts.append(f"In every block {list_names(faster)} took less time than {reference}")
     if slower:
-        parts.append(f"{'in' if parts else 'In'} every block {_list(slower)} took more")
+        parts.append(f"{'in' if parts else 'In'} every block {list_names(slower)} took more")
     if mixed:
-        parts.append(f"{_list(mixed)} {'was' if len(mixed) == 1 else 'were'} sometimes faster, sometimes slower")
+        parts.append(f"{list_names(mixed)} {'was' if len(mixed) == 1 else 'were'} sometimes faster, sometimes slower")
     spread = max(max(v) / min(v) for v in values.values()) - 1
     return f"{'; '.join(parts)}. Blocks disagree about a ratio by at most {100 * spread:.1f} %."
-
-
-def _list(labels: Sequence[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
