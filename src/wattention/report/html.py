@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from html import escape
 from importlib import resources
 from typing import Any
@@ -19,6 +20,8 @@ from wattention.report.units import ORIGIN_MARKS, describe_reading, format_cell
 _MEASURED_MARK = "\u00b7"
 _FOLD_NOTES = 12
 """Notes of a section beyond this number are folded away."""
+_FIGURE_ROWS = 40
+"""Rows of a figure's data that the page shows; formats for programs have all of them."""
 
 
 def html_page(document: Document) -> str:
@@ -227,9 +230,20 @@ def _figure(figure: Figure, number: int) -> str:
         f'aria-label="{escape(figure.title)}: {escape(figure.caption)} The data follow as a table."></div>'
         + (f'<p class="how">{escape(figure.how)}</p>' if figure.how else "")
         + '<details class="tabled"><summary>Data as a table</summary>'
-        + _table(figure.table, name=f"{figure.title}, data", bars=False)
+        + _table(_first(figure.table), name=f"{figure.title}, data", bars=False)
+        + _left_out(figure.table)
         + '<p class="told" aria-live="polite"></p></details></figure>'
     )
+
+
+def _first(table: Table) -> Table:
+    return replace(table, rows=table.rows[:_FIGURE_ROWS])
+
+
+def _left_out(table: Table) -> str:
+    if len(table.rows) <= _FIGURE_ROWS:
+        return ""
+    return f'<p class="told">The first {_FIGURE_ROWS} of {len(table.rows)} rows; --format csv writes all.</p>'
 
 
 def _figure_data(figure: Figure) -> dict[str, Any]:

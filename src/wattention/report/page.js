@@ -30,7 +30,7 @@
 
   // --- where a number comes from: on hover by its title, on touch and click in the line below the table ------------
   document.querySelectorAll(".tabled").forEach((holder) => {
-    const told = holder.querySelector(".told");
+    const told = holder.querySelector(".told[aria-live]");
     if (!told) return;
     holder.addEventListener("click", (event) => {
       const cell = event.target.closest("td[title]");
@@ -106,7 +106,7 @@
     const high = Math.max(...values);
     const raw = (high - low || Math.abs(high) || 1) / (narrow() ? 3.5 : 5.5);
     const base = spec.unit === "byte" ? 2 ** Math.floor(Math.log2(raw)) : 10 ** Math.floor(Math.log10(raw));
-    const step = spec.unit === "byte" ? base : base * [1, 2, 2.5, 5, 10].find((m) => m * base >= raw);
+    const step = spec.unit === "byte" ? 2 * base : base * [1, 2, 2.5, 5, 10].find((m) => m * base >= raw);
     const ticks = [];
     for (let k = Math.floor(low / step); k <= Math.ceil(high / step) + 1; k += 1) ticks.push(k * step);
     return ticks;
@@ -139,7 +139,17 @@
   const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false, plotlyServerURL: "" };
 
   const state = new Map();
+  // the drawing library is most of the page: it is run when the first figure comes into view
+  const library = () => {
+    const text = document.querySelector("script[data-library]");
+    if (!text) return;
+    const script = document.createElement("script");
+    script.textContent = text.textContent;
+    text.remove();
+    document.head.append(script);
+  };
   const draw = (holder) => {
+    library();
     const own = state.get(holder);
     const view = own.figure.views[own.view];
     own.drawn = true;
