@@ -43,6 +43,16 @@
   // --- figures -----------------------------------------------------------------------------------------------------
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down", "star"];
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash"];
+  const GLYPHS = "\u25cf\u25a0\u25c6\u25b2\u271a\u2716\u25bc\u2605";
+  const STROKES = ["", "5 3", "2 2", "5 2 2 2", "8 3", "8 2 2 2", "", "5 3"];
+  const stroke = (slot) => {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    for (const [name, value] of Object.entries({ x1: 0, x2: 20, y1: 5, y2: 5, stroke: "currentColor", "stroke-width": 2.5, "stroke-dasharray": STROKES[slot] })) line.setAttribute(name, value);
+    svg.setAttribute("viewBox", "0 0 20 10");
+    svg.append(line);
+    return svg;
+  };
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colour = (slot) => style(`--c${slot % 8}`);
   // plotly reads a few tags in texts: names are words, never markup
@@ -164,7 +174,9 @@
     named.forEach((series) => {
       const button = document.createElement("button");
       const swatch = document.createElement("i");
-      swatch.style.background = `var(--c${series.slot % 8})`;
+      swatch.style.color = `var(--c${series.slot % 8})`;
+      swatch.textContent = series.mark === "bars" ? "\u25a0" : series.mark === "line" ? "" : GLYPHS[series.slot % 8];
+      if (series.mark === "line") swatch.append(stroke(series.slot % 8));
       button.type = "button";
       button.setAttribute("aria-pressed", String(!own.hidden.has(series.name)));
       button.append(swatch, series.name);

@@ -11,6 +11,7 @@ from wattention.report.comparison import comparison_document
 from wattention.report.document import Document, Figure, Section
 from wattention.report.figures import (
     block_differences,
+    data_movement,
     energy_quality,
     flop_parts,
     lengths,
@@ -32,6 +33,7 @@ FIGURES: tuple[Draw, ...] = (
     block_differences.draw,
     memory_parts.draw,
     flop_parts.draw,
+    data_movement.draw,
 )
 """In reading order; a figure whose data the run does not have draws nothing."""
 

@@ -100,7 +100,7 @@ def _at(found: Mapping[int, Quantity], length: float) -> float:
     if below == above:
         return found[below].value
     share = math.log(length / below) / math.log(above / below)
-    return found[below].value * (found[above].value / found[below].value) ** share
+    return math.exp((1 - share) * math.log(found[below].value) + share * math.log(found[above].value))
 
 
 def _finding(comparison: Comparison, rival: str, what: str, lengths: Sequence[int]) -> str:
