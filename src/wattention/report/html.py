@@ -163,19 +163,22 @@ def _cell(cell: Cell, column: Column, scale: float | None) -> str:
         attributes += f' title="{escape(describe_reading(reading) + best)}"'
     if isinstance(reading, Quantity):
         attributes += f' data-value="{reading.value!r}"'
-    return f"<td{attributes}>{_content(cell)}{_bar(reading, scale) if isinstance(reading, Quantity) else ''}</td>"
+    return f"<td{attributes}>{_content(cell, scale)}</td>"
 
 
-def _content(cell: Cell) -> str:
+def _content(cell: Cell, scale: float | None) -> str:
+    """The value with its mark, below it the interval as a bar and in words."""
     reading, text = cell.reading, format_cell(cell.content)
     if not isinstance(reading, Quantity):
         return escape(text)
     mark = ORIGIN_MARKS[reading.origin]
-    text = text.removeprefix(mark)
-    value, sign, half = text.partition(" ±")
+    value, sign, spread = text.removeprefix(mark).partition(" ±")
+    if not sign:
+        value, sign, spread = value.partition(" [")
+    words = f'<span class="half">{escape(sign.strip() + spread)}</span>' if sign else ""
     origin = f'<abbr class="origin" title="{reading.origin}">{escape(mark or _MEASURED_MARK)}</abbr>'
-    spread = f'<span class="half">±{escape(half)}</span>' if sign else ""
-    return f'{origin}<span class="value">{escape(value)}</span>{spread}'
+    below = f'<span class="spread">{_bar(reading, scale)}{words}</span>' if sign or scale is not None else ""
+    return f'{origin}<span class="value">{escape(value)}</span>{below}'
 
 
 def _legend(table: Table) -> str:

@@ -179,7 +179,10 @@
       if (series.mark === "line") swatch.append(stroke(series.slot % 8));
       button.type = "button";
       button.setAttribute("aria-pressed", String(!own.hidden.has(series.name)));
-      button.append(swatch, series.name);
+      const name = document.createElement("span");
+      name.textContent = series.name;
+      swatch.setAttribute("aria-hidden", "true");
+      button.append(swatch, name);
       button.addEventListener("click", () => {
         own.hidden.has(series.name) ? own.hidden.delete(series.name) : own.hidden.add(series.name);
         button.setAttribute("aria-pressed", String(!own.hidden.has(series.name)));
