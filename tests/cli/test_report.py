@@ -69,6 +69,10 @@ def test_several_runs_are_set_side_by_side(run, tmp_path):
     assert "Runs side by side" in text
     assert "ratios compared" in " ".join(text.split())
     assert wattention("report", "r", "s", "-o", "both.html").exit_code == 0
+    table = wattention("report", "r", "s", "--format", "csv").stdout
+    assert "wattention comparison: r,mechanisms,flash,step_s," in table
+    assert "wattention comparison: s,mechanisms,flash,step_s," in table
+    assert "wattention comparison: r and s,runs-side-by-side,flash,r_step_s," in table
 
 
 def test_damaged_half_written_and_newer_lines_are_named_and_the_rest_is_used(run):

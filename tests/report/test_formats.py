@@ -109,6 +109,17 @@ def test_runs_of_different_hosts_are_compared_by_ratios_only(tmp_path):
     assert "never mixed" not in " ".join(same.sections[0].notes)
 
 
+def test_a_folder_with_a_strange_name_harms_nothing(tmp_path):
+    from wattention.report.html import html_page
+
+    strange = 'x" onload="harm()'
+    runs = [full_run(tmp_path / strange, ("baseline", "flash")), full_run(tmp_path / "y", ("baseline", "flash"))]
+    text = html_page(several_document(runs))
+    assert strange not in text
+    assert 'id="run1-mechanisms"' in text
+    assert 'id="figure-run2-loss-curves"' in text
+
+
 def test_json_of_a_run_is_still_one_line(tmp_path):
     from wattention.analysis.summary import compare_records
     from wattention.report.comparison_json import comparison_json

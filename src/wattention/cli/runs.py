@@ -132,12 +132,28 @@ def _render(runs: list[StoredRun], out: Path | None, form: str, *, force: bool) 
 def _bytes(runs: list[StoredRun], form: str) -> bytes:
     if form == "json":
         return "".join(f"{_json(run)}\n" for run in runs).encode()
-    document = _document(runs)
     if form == "parquet":
         from wattention.report.parquet import parquet_bytes
 
-        return parquet_bytes(document)
-    return _text(document, form).encode()
+        return parquet_bytes(*_apart(runs))
+    if form == "csv":
+        from wattention.report.csv import csv_text
+
+        return csv_text(*_apart(runs)).encode()
+    return _text(_document(runs), form).encode()
+
+
+def _apart(runs: list[StoredRun]) -> list[Document]:
+    """One document a run, so that each row names its run, and the ratios of several."""
+    from dataclasses import replace
+
+    from wattention.report.run_report import run_document
+    from wattention.report.several_runs import across_section
+
+    documents = [run_document(run) for run in runs]
+    if len(runs) == 1:
+        return documents
+    return [replace(_document(runs), sections=(across_section(runs),)), *documents]
 
 
 def _text(document: Document, form: str) -> str:
@@ -153,10 +169,6 @@ def _text(document: Document, form: str) -> str:
         from wattention.report.latex import latex_text
 
         return latex_text(document)
-    if form == "csv":
-        from wattention.report.csv import csv_text
-
-        return csv_text(document)
     import io
 
     from wattention.report.terminal import print_document

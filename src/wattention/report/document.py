@@ -142,7 +142,7 @@ class Section:
     @property
     def anchor(self) -> str:
         """The name that links lead to."""
-        return self.key or re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
+        return re.sub(r"[^a-z0-9]+", "-", (self.key or self.title).lower()).strip("-") or "section"
 
 
 @dataclass(frozen=True, kw_only=True)

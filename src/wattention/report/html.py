@@ -223,7 +223,7 @@ def _figure(figure: Figure, number: int) -> str:
         f'<button type="button" aria-pressed="{str(i == 0).lower()}">{escape(view.label)}</button>'
         for i, view in enumerate(figure.views)
     )
-    anchor = f"figure-{figure.key}"
+    anchor = escape(f"figure-{figure.key}")
     return (
         f'<figure id="{anchor}" data-figure="{number}"><figcaption>'
         f'<h3>{escape(figure.title)}<a class="here" href="#{anchor}" aria-label="link to this figure">#</a></h3>'

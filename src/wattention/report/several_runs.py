@@ -28,15 +28,15 @@ def several_document(runs: Sequence[StoredRun]) -> Document:
     names = _names(runs)
     sections = [_across(runs, comparisons, names)]
     settings = []
-    for run, comparison, name in zip(runs, comparisons, names, strict=True):
+    for number, (run, comparison, name) in enumerate(zip(runs, comparisons, names, strict=True), start=1):
         own = run_document(run, comparison)
         settings.append(f"{name}: {own.answer}")
         sections += [
             replace(
                 section,
                 title=f"{name}: {section.title}",
-                key=f"{name}-{section.anchor}",
-                figures=tuple(replace(figure, key=f"{name}-{figure.key}") for figure in section.figures),
+                key=f"run{number}-{section.anchor}",
+                figures=tuple(replace(figure, key=f"run{number}-{figure.key}") for figure in section.figures),
             )
             for section in own.sections
         ]
