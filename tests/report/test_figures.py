@@ -11,6 +11,7 @@ from wattention.core.quantities import Quantity
 from wattention.report.document import Figure
 from wattention.report.figures import data_movement
 from wattention.report.figures.wording import list_names, times
+from wattention.report.html import html_page
 from wattention.report.run_report import run_document
 from wattention.study.run import run_comparison
 from wattention.study.store import RunFolder
@@ -43,6 +44,12 @@ def test_figures_without_data_are_not_drawn(tmp_path, spec):
     assert list(figures(run)) == ["length-time", "length-memory", "block-differences"]
     assert figures(replace(run, records=())) == {}
     assert "Figures" not in [section.title for section in run_document(replace(run, records=())).sections]
+
+
+def test_a_run_can_be_shown_after_every_cell(tmp_path):
+    run = full_run(tmp_path / "r")
+    for done in range(len(run.records) + 1):
+        assert html_page(run_document(replace(run, records=run.records[:done]))).startswith("<!doctype html>")
 
 
 def test_every_series_has_its_numbers_in_the_table(drawn):

@@ -225,7 +225,9 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   const PRINT_WIDTH = 960, PRINT_HEIGHT = 380;
+  const folded = () => document.querySelectorAll("section > details");
   addEventListener("beforeprint", () => {
+    folded().forEach((part) => { part.dataset.open = part.open; part.open = true; });
     document.documentElement.dataset.before = document.documentElement.dataset.theme || "";
     document.documentElement.dataset.theme = "light";
     state.forEach((own, holder) => {
@@ -234,6 +236,7 @@
     });
   });
   addEventListener("afterprint", () => {
+    folded().forEach((part) => { part.open = part.dataset.open === "true"; });
     const before = document.documentElement.dataset.before;
     if (before) document.documentElement.dataset.theme = before;
     else delete document.documentElement.dataset.theme;
