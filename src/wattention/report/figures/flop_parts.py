@@ -69,9 +69,9 @@ def _finding(found: Mapping[str, FlopParts], labels: Sequence[str]) -> str:
         for f in (found[label],)
     }
     low, high = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
-    words = (
-        f"Attention is {100 * shares[low]:.0f} % ({low}) to {100 * shares[high]:.0f} % ({high}) of the model's FLOPs"
-    )
+    share = f"{100 * shares[low]:.0f} %"
+    span = share if low == high else f"{share} ({low}) to {100 * shares[high]:.0f} % ({high})"
+    words = f"Attention is {span} of the model's FLOPs"
     excess = {label: b.value / _total(found[label]) for label in labels if (b := found[label].beyond) is not None}
     if excess:
         worst = max(excess, key=excess.__getitem__)
