@@ -135,10 +135,13 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
 
 
 def _values(measure: Measure, by_block: Mapping[int, CellRecord]) -> dict[int, Reading]:
-    return {block: _value(measure, record.phases.get(measure.phase, Phase())) for block, record in by_block.items()}
+    return {
+        block: measure_value(measure, record.phases.get(measure.phase, Phase())) for block, record in by_block.items()
+    }
 
 
-def _value(measure: Measure, phase: Phase) -> Reading:
+def measure_value(measure: Measure, phase: Phase) -> Reading:
+    """Return what one phase says of a measure, or why it says nothing."""
     reading = phase.readings.get(measure.reading)
     if reading is None:
         return Absent(f"the {measure.phase} phase recorded no {measure.reading}")

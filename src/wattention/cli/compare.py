@@ -130,8 +130,13 @@ def _run(
         )
         raise typer.Exit(130) from None
 
-    from wattention.cli.runs import show_run
+    from wattention.cli.runs import show_run, write_page
+    from wattention.core.errors import UserError
 
+    try:
+        write_page(run)
+    except UserError as error:  # the records are safe, and their tables can be shown without the page
+        typer.echo(f"error: {error}", err=True)
     show_run(run, as_json=as_json)
 
 

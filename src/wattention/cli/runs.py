@@ -8,18 +8,47 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from wattention.report.document import Document
     from wattention.study.store import StoredRun
+
+SUFFIXES = {
+    ".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv", ".parquet": "parquet", ".json": "json",
+    ".txt": "terminal",
+}  # fmt: skip
+FORMATS = tuple(dict.fromkeys(("terminal", *SUFFIXES.values())))
+PAGE = "report.html"
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261130-120000.")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object.")] = False,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, e.g. runs/20261130-120000.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; its suffix chooses the format.")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}.  [the tables, in the terminal]")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Short for --format markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object a run.")] = False,
 ) -> None:
-    """Print the tables of a run again, from its records."""
+    """Show runs again, from their records: tables in the terminal, a page with figures, files for papers and programs.
+
+    With --format html and no --out the page is written into the run's folder.
+    """
     from wattention.study.store import read_run
 
-    show_run(read_run(run), as_json=as_json, markdown=markdown)
+    read = [read_run(run) for run in runs]
+    form = "markdown" if markdown and form is None else form
+    if out is None and form is None:
+        for run in read:
+            show_run(run, as_json=False)
+        if len(read) > 1:
+            _print_across(read)
+    else:
+        _render(read, out, _chosen(form, out), force=force)
+    if as_json:
+        for run in read:
+            typer.echo(_json(run))
 
 
 def list_runs(
@@ -34,20 +63,149 @@ def list_runs(
     print_document(run_list_document([read_run(folder) for folder in folders], root=root))
 
 
-def show_run(run: StoredRun, *, as_json: bool, markdown: bool = False) -> None:
+def show_run(run: StoredRun, *, as_json: bool) -> None:
     """Print a run's tables, and its JSON object last when asked for."""
-    from wattention.analysis.summary import compare_records
-    from wattention.report.comparison import comparison_document
-    from wattention.report.comparison_json import comparison_json
-    from wattention.report.markdown import markdown_text
+    from wattention.report.run_report import run_document
     from wattention.report.terminal import print_document
 
-    comparison = compare_records(run.spec, run.records)
-    document = comparison_document(comparison, name=run.folder.name, damage=run.damage)
-    if markdown:
-        typer.echo(markdown_text(document))
-    else:
-        print_document(document)
-        typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
+    print_document(run_document(run), details=False)
+    typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
+    if (run.folder / PAGE).exists():
+        typer.echo(f"page:    {run.folder / PAGE}")
     if as_json:
-        typer.echo(comparison_json(comparison, folder=run.folder))
+        typer.echo(_json(run))
+
+
+def write_page(run: StoredRun) -> Path:
+    """Write the run's own page, which is made anew whenever the run has gone on.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    from wattention.report.html import html_page
+    from wattention.report.run_report import run_document
+
+    path = run.folder / PAGE
+    _write(path, html_page(run_document(run)).encode())
+    return path
+
+
+def _json(run: StoredRun) -> str:
+    from wattention.analysis.summary import compare_records
+    from wattention.report.comparison_json import comparison_json
+
+    return comparison_json(compare_records(run.spec, run.records), folder=run.folder)
+
+
+def _chosen(form: str | None, out: Path | None) -> str:
+    from wattention.core.errors import UserError, unknown_name
+
+    if form is not None:
+        if form not in FORMATS:
+            raise unknown_name("format", form, FORMATS)
+        return form
+    assert out is not None
+    if out.suffix not in SUFFIXES:
+        wanted = ", ".join(SUFFIXES)
+        raise UserError("the file's suffix names no format", got=out, wanted=wanted, do="say which with --format")
+    return SUFFIXES[out.suffix]
+
+
+def _render(runs: list[StoredRun], out: Path | None, form: str, *, force: bool) -> None:
+    """Render the runs and write them to a file, or to stdout where the format is text for it."""
+    from wattention.core.errors import UserError
+
+    if out is None and form == "html" and len(runs) == 1:
+        out = runs[0].folder / PAGE
+    if out is None and form in ("html", "parquet"):
+        raise UserError(f"{form} is not for a terminal", do="name a file with --out")
+    if out is not None and out.exists() and not force:
+        raise UserError("the file exists", got=out, do="choose another with --out, or overwrite it with --force")
+    data = _bytes(runs, form)
+    if out is None:
+        typer.echo(data.decode(), nl=False)
+    else:
+        _write(out, data)
+        typer.echo(f"written: {out}")
+
+
+def _bytes(runs: list[StoredRun], form: str) -> bytes:
+    if form == "json":
+        return "".join(f"{_json(run)}\n" for run in runs).encode()
+    if form == "parquet":
+        from wattention.report.parquet import parquet_bytes
+
+        return parquet_bytes(*_apart(runs))
+    if form == "csv":
+        from wattention.report.csv import csv_text
+
+        return csv_text(*_apart(runs)).encode()
+    return _text(_document(runs), form).encode()
+
+
+def _apart(runs: list[StoredRun]) -> list[Document]:
+    """One document a run, so that each row names its run, and the ratios of several."""
+    from dataclasses import replace
+
+    from wattention.report.run_report import run_document
+    from wattention.report.several_runs import across_section
+
+    documents = [run_document(run) for run in runs]
+    if len(runs) == 1:
+        return documents
+    return [replace(_document(runs), sections=(across_section(runs),)), *documents]
+
+
+def _text(document: Document, form: str) -> str:
+    if form == "html":
+        from wattention.report.html import html_page
+
+        return html_page(document)
+    if form == "markdown":
+        from wattention.report.markdown import markdown_text
+
+        return markdown_text(document)
+    if form == "latex":
+        from wattention.report.latex import latex_text
+
+        return latex_text(document)
+    import io
+
+    from wattention.report.terminal import print_document
+
+    text = io.StringIO()
+    print_document(document, file=text)
+    return text.getvalue()
+
+
+def _document(runs: list[StoredRun]) -> Document:
+    from wattention.report.run_report import run_document
+    from wattention.report.several_runs import several_document
+
+    return run_document(runs[0]) if len(runs) == 1 else several_document(runs)
+
+
+def _print_across(runs: list[StoredRun]) -> None:
+    from dataclasses import replace
+
+    from wattention.report.several_runs import across_section
+    from wattention.report.terminal import print_document
+
+    document = _document(runs)
+    typer.echo("")
+    print_document(replace(document, sections=(across_section(runs),)))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    from wattention.core.errors import UserError
+
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            "cannot write the report", got=f"{path}: {error.strerror}", do="choose another --out"
+        ) from error

@@ -10,6 +10,7 @@ from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Document, Section, Table
 from wattention.report.units import ORIGIN_LEGEND, significant
+from wattention.report.verdicts import name_winners, verdicts
 from wattention.study.store import Damage
 
 _MEASURED_COLUMNS: tuple[Column, ...] = (
@@ -42,22 +43,33 @@ def comparison_document(comparison: Comparison, *, name: str, damage: Sequence[D
         sections.append(_crossover_section(comparison))
     damaged = tuple(f"records.jsonl line {one.line} is unreadable and left out: {one.reason}" for one in damage)
     sections.append(Section(title="Notes", notes=(*damaged, *comparison.notes, *_absences(comparison))))
-    return Document(title=f"wattention comparison: {name}", answer=_answer(comparison), sections=tuple(sections))
+    return Document(
+        title=f"wattention comparison: {name}",
+        answer=_answer(comparison),
+        sections=tuple(sections),
+        verdicts=verdicts(comparison),
+        setting=_setting(comparison),
+    )
+
+
+def _setting(comparison: Comparison) -> str:
+    spec = comparison.spec
+    tokens = spec.training.tokens or spec.model.context
+    return (
+        f"GPT-2, {spec.model.layers} layers of width {spec.model.width}, "
+        f"{tokens} tokens x batch {spec.training.batch}, {spec.training.steps} steps, "
+        f"{spec.training.precision}, {spec.device}, {spec.blocks} blocks."
+    )
 
 
 def _answer(comparison: Comparison) -> str:
     """Say in words which mechanism wins what; ties are named together."""
     spec, finished = comparison.spec, [m for m in comparison.mechanisms if m.status == "ok"]
-    tokens = spec.training.tokens or spec.model.context
-    setting = (
-        f"GPT-2, {spec.model.layers} layers of width {spec.model.width}, "
-        f"{tokens} tokens x batch {spec.training.batch}, {spec.training.steps} steps, "
-        f"{spec.training.precision}, {spec.device}, {spec.blocks} blocks."
-    )
+    setting = _setting(comparison)
     if len(finished) < 2:
         return setting
     claims = [
-        f"{title}: {_names(winners)}{_by_estimate(winners, key)}"
+        f"{title}: {name_winners(winners)}{_by_estimate(winners, key)}"
         for title, key in (
             ("Fastest", "step_s"),
             ("smallest", "peak_allocated_bytes" if spec.device.startswith("cuda") else "peak_tensor_bytes"),
@@ -67,10 +79,6 @@ def _answer(comparison: Comparison) -> str:
         if (winners := [m for m in finished if key in m.best])
     ]
     return f"{setting}\n{'; '.join(claims)}." if claims else setting
-
-
-def _names(winners: list[MechanismSummary]) -> str:
-    return winners[0].label if len(winners) == 1 else f"{' = '.join(m.label for m in winners)} (tie)"
 
 
 def _by_estimate(winners: list[MechanismSummary], key: str) -> str:
@@ -97,7 +105,7 @@ def _main_section(comparison: Comparison) -> Section:
     return Section(
         title="Mechanisms",
         table=Table(columns=columns, rows=rows),
-        notes=(f"{ORIGIN_LEGEND}   * best, or tied with the best   ± half of a 95 % interval",),
+        marks=f"{ORIGIN_LEGEND}   * best, or tied with the best   ± half of a 95 % interval",
     )
 
 
@@ -111,10 +119,18 @@ def _row(summary: MechanismSummary, columns: tuple[Column, ...], reference: str)
     cells = []
     for column in columns:
         if column.key == "time_ratio":
-            cells.append(Cell(content=_ratio_text(summary, reference)))
+            cells.append(Cell(content=_ratio_text(summary, reference), number=_ratio(summary, reference)))
         else:
             cells.append(Cell(content=summary.quantities[column.key], best=column.key in summary.best))
     return (label, Cell(content=", ".join(summary.kernels) or "-"), *cells)
+
+
+def _ratio(summary: MechanismSummary, reference: str) -> Quantity | None:
+    ratio = summary.time_ratio
+    if ratio is None:
+        return None
+    source = f"time per step over that of {reference}, paired within blocks"
+    return Quantity(value=ratio.value, unit="ratio", origin="measured", source=source, low=ratio.low, high=ratio.high)
 
 
 def _ratio_text(summary: MechanismSummary, reference: str) -> str:

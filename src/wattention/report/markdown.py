@@ -9,6 +9,9 @@ from wattention.report.units import format_cell
 
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#~"})
 
+_LONG = 40
+"""Rows beyond which the data of a figure are left to other formats."""
+
 
 def markdown_text(document: Document) -> str:
     """Return the document as Markdown."""
@@ -27,8 +30,12 @@ def _section(section: Section) -> list[str]:
     parts = [f"### {escape(section.title)}"] if section.title else []
     if section.table is not None:
         parts.append(_table(section.table))
-    if section.notes:
-        parts.append("\n".join(f"- {escape(note)}" for note in section.notes))
+    for figure in section.figures:
+        parts.append(f"**{escape(figure.title)}.** {escape(figure.caption)}")
+        parts += [_table(figure.table)] if len(figure.table.rows) <= _LONG else []
+    notes = (section.marks, *section.notes) if section.marks else section.notes
+    if notes:
+        parts.append("\n".join(f"- {escape(note)}" for note in notes))
     return parts
 
 

@@ -20,13 +20,16 @@ PIPE_WIDTH = 120
 _GAP = 2
 
 
-def print_document(document: Document, *, file: TextIO | None = None, width: int | None = None) -> None:
-    """Print a document; ``width`` defaults to the terminal's."""
+def print_document(
+    document: Document, *, file: TextIO | None = None, width: int | None = None, details: bool = True
+) -> None:
+    """Print a document; ``width`` defaults to the terminal's. ``details`` prints also sections marked as such."""
     console = open_console(file, width)
     console.print(Text(document.title, style="bold"))
     console.print(document.answer, markup=False, highlight=False)
     for section in document.sections:
-        _print_section(console, section)
+        if details or not section.detail:
+            _print_section(console, section)
 
 
 def open_console(file: TextIO | None = None, width: int | None = None) -> Console:
@@ -43,7 +46,9 @@ def _print_section(console: Console, section: Section) -> None:
     if section.table is not None:
         for columns in _split(section.table, console.width):
             console.print(_rich_table(section.table, columns))
-    for note in section.notes:
+    for figure in section.figures:
+        console.print(Text.assemble((f"{figure.title}: ", "bold"), figure.caption))
+    for note in (section.marks, *section.notes) if section.marks else section.notes:
         console.print(Text(note, style="dim"))
 
 

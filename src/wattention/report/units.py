@@ -83,3 +83,14 @@ def _half_width_percent(quantity: Quantity) -> str:
     assert quantity.high is not None
     percent = 50 * (quantity.high - quantity.low) / abs(quantity.value)
     return f"{significant(percent, 2)}%"
+
+
+def describe_reading(reading: Reading) -> str:
+    """Say where a number comes from and between what it lies, or why there is none."""
+    if isinstance(reading, Absent):
+        return f"absent: {reading.reason}"
+    words = f"{reading.origin}: {reading.source}"
+    if reading.low is None or reading.high is None:
+        return words
+    kind = "range" if reading.origin == "estimated" else "95 % interval"
+    return f"{words}\n{kind} {format_value(reading.low, reading.unit)} to {format_value(reading.high, reading.unit)}"

@@ -1,0 +1,49 @@
+"""Arrange everything that is known of one run: the comparison, its figures, the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from wattention.analysis.summary import Comparison, compare_records
+from wattention.core.records import CellRecord
+from wattention.report.comparison import comparison_document
+from wattention.report.document import Document, Figure, Section
+from wattention.report.figures import (
+    block_differences,
+    data_movement,
+    energy_quality,
+    flop_parts,
+    lengths,
+    loss_curves,
+    memory_parts,
+    power_time,
+)
+from wattention.report.method_section import method_section, specification_section
+from wattention.study.store import StoredRun
+
+Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
+
+FIGURES: tuple[Draw, ...] = (
+    energy_quality.draw,
+    power_time.draw,
+    lengths.draw_time,
+    lengths.draw_memory,
+    loss_curves.draw,
+    block_differences.draw,
+    memory_parts.draw,
+    flop_parts.draw,
+    data_movement.draw,
+)
+"""In reading order; a figure whose data the run does not have draws nothing."""
+
+
+def run_document(run: StoredRun, comparison: Comparison | None = None) -> Document:
+    """Return the document of one run, complete; terminals may leave out sections marked as detail."""
+    comparison = comparison or compare_records(run.spec, run.records)
+    short = comparison_document(comparison, name=run.folder.name, damage=run.damage)
+    figures = tuple(figure for draw in FIGURES if (figure := draw(comparison, run.records)) is not None)
+    shown = (Section(title="Figures", figures=figures, detail=True),) if figures else ()
+    first, *rest = short.sections
+    method = (method_section(run), specification_section(run))
+    return replace(short, sections=(first, *shown, *rest, *method))
