@@ -83,7 +83,10 @@ def test_a_long_curve_is_averaged_and_a_mean_of_steps_stands_in_for_missing_mark
 
 def test_memory_parts_add_up_to_the_measured_peak(run):
     parts = memory_parts(run.records)["flash"]
-    assert sum(q.value for q in (parts.parameters, parts.gradients, parts.optimiser, parts.rest)) == parts.peak.value
+    assert (
+        sum(q.value for q in (parts.parameters, parts.gradients, parts.optimiser, parts.attention, parts.rest))
+        == parts.peak.value
+    )
     assert parts.optimiser.value == 2 * parts.parameters.value == 8 * training(run).facts["parameters"]
     assert (parts.parameters.origin, parts.rest.origin) == ("counted", "measured")
 

@@ -46,6 +46,7 @@ class FullLauncher(FakeLauncher):
                 **phases["train"].readings,
                 "flop_per_token": predicted(model, "flop/token", "closed form"),
                 "hardware_flop_per_token": predicted(hardware, "flop/token", "closed form"),
+                "attention_saved_bytes": predicted(3e6 * seconds, "byte", "closed form"),
             },
             samples={
                 "loss_nats": tuple(5 / (1 + 0.2 * step) for step in range(12)),

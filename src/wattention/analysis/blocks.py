@@ -19,6 +19,8 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9
+"""Differences of logarithms below this are rounding of the fit, neither noise nor effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ class BlockModel:
     def _p_value(self, log_ratio: float, variance: float) -> float:
         scale = self.noise_sd * variance**0.5
         if not self.degrees_of_freedom or scale == 0:
-            return 1.0 if log_ratio == 0 or not self.degrees_of_freedom else 0.0
+            return 1.0 if abs(log_ratio) < ROUNDING or not self.degrees_of_freedom else 0.0
         return float(2 * stdtr(self.degrees_of_freedom, -abs(log_ratio) / scale))
 
 
@@ -123,13 +125,13 @@ def fit_blocks(values: Mapping[str, Mapping[int, float]]) -> BlockModel:
     design, log_values = np.array(rows), np.array(y)
     # block effects sum to zero, so that a mechanism's effect is its level at the mean block
     centring = np.concatenate([np.zeros(len(labels)), np.ones(len(blocks))])
-    gram_inverse = np.linalg.pinv(design.T @ design + np.outer(centring, centring))
+    gram = design.T @ design
+    gram_inverse = np.linalg.pinv(gram + np.outer(centring, centring), hermitian=True)
     coefficients = gram_inverse @ design.T @ log_values
     residuals = log_values - design @ coefficients
-    freedom = max(0, len(y) - int(np.linalg.matrix_rank(design)))
+    freedom = max(0, len(y) - int(np.linalg.matrix_rank(gram, hermitian=True)))
     noise = float(np.sqrt(residuals @ residuals / freedom)) if freedom else 0.0
-    # rounding of a perfect fit is not noise
-    noise = 0.0 if noise < 1e-12 else noise
+    noise = 0.0 if noise < ROUNDING else noise
     k = len(labels)
     hat = gram_inverse @ design.T
     covariance = (hat @ hat.T)[:k, :k]

@@ -89,6 +89,7 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
     facts: dict[str, Any] = {
         "kernel": title_of_kernels(kernels),
         "kernel_names": list(kernels),
+        "settings": config.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "data": trainer.batches.provenance,
         "window_cost": {name: reading.to_json() for name, reading in own_cost.items()},
@@ -130,7 +131,7 @@ def _train(stage: Stage, trainer: Trainer, mechanism: Mechanism, config: Mechani
     counts: dict[str, Reading] = {
         "steps": counted(steps, "1", plan),
         "tokens": counted(steps * run.tokens_per_step, "token", plan),
-        "flop_per_token": _flop_per_token(stage.cell, mechanism, config),
+        **_predictions(stage.cell, mechanism, config),
     }
     stage.add("train", counts, **samples)
 
@@ -155,14 +156,26 @@ def run_training_steps(stage: Stage, trainer: Trainer, steps: int) -> tuple[list
     return losses, marks
 
 
-def _flop_per_token(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Reading:
-    model = cell.run.model
-    tokens = cell.run.training.tokens or model.context
-    cost = mechanism.cost(AttentionShape(batch=1, tokens=tokens, width=model.width, heads=model.heads), config, 4)
-    attention = model.layers * (cost.forward_flop + cost.backward_flop) / tokens
+def _predictions(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> dict[str, Reading]:
+    """FLOPs per token of the whole model, as mathematics asks and as the program runs, and attention's saved bytes."""
+    model, training = cell.run.model, cell.run.training
+    tokens = training.tokens or model.context
+    shape = AttentionShape(batch=training.batch, tokens=tokens, width=model.width, heads=model.heads)
+    cost = mechanism.cost(shape, config, 2 if training.precision == "bfloat16" else 4)
     rest = model.forward_flop_per_token + model.backward_flop_per_token
-    source = "closed form of matrix products, forward and backward, masked pairs and recomputation not counted"
-    return predicted(attention + rest, "flop/token", source)
+    layers_per_token = model.layers / (training.batch * tokens)
+    asked = layers_per_token * (cost.forward_flop + cost.backward_flop) + rest
+    executed = layers_per_token * (cost.hardware_forward_flop + cost.hardware_backward_flop) + rest
+    products = "closed form of matrix products, forward and backward"
+    return {
+        "flop_per_token": predicted(asked, "flop/token", f"{products}, masked pairs and recomputation not counted"),
+        "hardware_flop_per_token": predicted(
+            executed, "flop/token", f"{products}, masked pairs that are computed and recomputation included"
+        ),
+        "attention_saved_bytes": predicted(
+            model.layers * cost.saved_bytes, "byte", "closed form of what attention keeps from forward to backward"
+        ),
+    }
 
 
 def _evaluate(stage: Stage, trainer: Trainer) -> None:

@@ -14,7 +14,8 @@ _PARTS = (
     ("parameters", "parameters", 5),
     ("gradients", "gradients", 2),
     ("optimiser", "optimiser", 3),
-    ("rest", "activations, attention, scratch", 1),
+    ("attention", "kept by attention", 1),
+    ("rest", "other activations, scratch", 4),
 )
 
 
@@ -48,19 +49,20 @@ def draw(comparison: Comparison, records: Sequence[CellRecord]) -> Figure | None
         )
         for label in labels
     )
-    most = max(labels, key=lambda label: found[label].rest.value)
-    least = min(labels, key=lambda label: found[label].rest.value)
-    shares = [found[label].rest.value / found[label].peak.value for label in labels]
+    most = max(labels, key=lambda label: found[label].attention.value)
+    least = min(labels, key=lambda label: found[label].attention.value)
+    shares = [found[label].attention.value / found[label].peak.value for label in labels]
     span = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %" if len(labels) > 1 else f"{100 * shares[0]:.0f} %"
-    caption = f"Activations, attention and scratch are {span} of the peak"
+    caption = f"What attention keeps for its backward pass is {span} of the peak"
     if most != least:
-        rest = [format_value(found[label].rest.value, "byte") for label in (least, most)]
-        caption += f": from {rest[0]} ({least}) to {rest[1]} ({most})"
+        kept = [format_value(found[label].attention.value, "byte") for label in (least, most)]
+        caption += f": from {kept[0]} ({least}) to {kept[1]} ({most})"
     return Figure(
         key="memory-parts",
         title="What the memory is made of",
         caption=caption + ".",
-        how="The peak is measured; parameters, gradients and the two moments of AdamW are counted, 4 bytes a number.",
+        how="The peak is measured; parameters, gradients and the two moments of AdamW are counted, 4 bytes a number; "
+        "what attention keeps is the closed form that the gate checks.",
         views=(
             View(
                 label="",
