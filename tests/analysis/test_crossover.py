@@ -44,3 +44,10 @@ def test_a_length_where_nothing_is_decided_is_no_gain():
     assert find_crossover(ours, theirs, undecided=[4096]).kind == "tie"
     later = find_crossover(ours, theirs, undecided=[256, 512])
     assert (later.kind, later.length_tokens) == ("from", pytest.approx(512))
+
+
+@pytest.mark.parametrize("length", LENGTHS[:-1])
+def test_a_crossing_never_lies_outside_the_lengths_measured(length):
+    ours, theirs = power_law(0.9, 1), power_law(1, 1)
+    found = find_crossover(ours, theirs, undecided=[t for t in LENGTHS if t <= length])
+    assert found.length_tokens == length

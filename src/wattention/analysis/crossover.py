@@ -54,5 +54,5 @@ def find_crossover(
         return Crossover(kind="always", length_tokens=lengths[0], ratio_at_longest=longest_ratio)
     before, after = dearer[-1], lengths[lengths.index(dearer[-1]) + 1]
     share = log_ratio[before] / (log_ratio[before] - log_ratio[after])
-    crossing = math.exp(math.log(before) + share * math.log(after / before))
+    crossing = before * (after / before) ** share  # before itself, to the bit, where nothing is decided there
     return Crossover(kind="from", length_tokens=crossing, ratio_at_longest=longest_ratio)

@@ -130,14 +130,9 @@ def _run(
         )
         raise typer.Exit(130) from None
 
-    from wattention.cli.runs import show_run, write_page
-    from wattention.core.errors import UserError
+    from wattention.cli.runs import show_run
 
-    try:
-        write_page(run)
-    except UserError as error:  # the records are safe, and their tables can be shown without the page
-        typer.echo(f"error: {error}", err=True)
-    show_run(run, as_json=as_json)
+    show_run(run, as_json=as_json, with_page=True)
 
 
 def _new_folder() -> Path:

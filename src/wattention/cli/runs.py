@@ -63,13 +63,21 @@ def list_runs(
     print_document(run_list_document([read_run(folder) for folder in folders], root=root))
 
 
-def show_run(run: StoredRun, *, as_json: bool) -> None:
-    """Print a run's tables, and its JSON object last when asked for."""
-    from wattention.report.run_report import run_document
+def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False) -> None:
+    """Print a run's tables, write its page after them when asked to, and print its JSON object last when asked for."""
+    from wattention.analysis.summary import compare_records
+    from wattention.core.errors import UserError
+    from wattention.report.comparison import comparison_document
     from wattention.report.terminal import print_document
 
-    print_document(run_document(run), details=False)
+    comparison = compare_records(run.spec, run.records)
+    print_document(comparison_document(comparison, name=run.folder.name, damage=run.damage), details=False)
     typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
+    if with_page:
+        try:
+            write_page(run)
+        except UserError as error:  # the records are safe, and their tables are shown
+            typer.echo(f"error: {error}", err=True)
     if (run.folder / PAGE).exists():
         typer.echo(f"page:    {run.folder / PAGE}")
     if as_json:
