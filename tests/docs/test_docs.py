@@ -1,5 +1,6 @@
 """Documentation cannot drift: every block of Python or of commands in README and docs/ runs."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -60,3 +61,12 @@ def test_command_blocks_run(text, tmp_path):
 
 def test_the_page_of_commands_is_generated():
     subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], check=True)
+
+
+def test_the_readme_shows_what_the_stored_run_prints():
+    shown = next(m["text"] for m in BLOCK.finditer((ROOT / "README.md").read_text()) if m["language"] == "text")
+    command = [sys.executable, "-m", "wattention", "report", str(ROOT / "docs" / "example-run")]
+    environment = {**os.environ, "COLUMNS": "132", "NO_COLOR": "1"}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    missing = set(map(str.rstrip, shown.splitlines())) - set(map(str.rstrip, printed.splitlines()))
+    assert not missing

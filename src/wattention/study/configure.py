@@ -22,7 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "training": {"steps": 36, "batch": 2, "warmup_steps": 8, "learning_rate": 3e-3},
     "data": {"heldout_tokens": 16384, "max_bytes": 8 * 2**20},
 }
-"""The comparison that ``wattention compare`` runs when asked for nothing else; sized to three minutes on two cores."""
+"""The comparison that ``wattention compare`` runs when asked for nothing else; sized to two minutes on two cores."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
