@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 
 import pytest
 
@@ -11,6 +12,7 @@ from wattention.core.errors import UserError
 from wattention.report.csv import csv_text
 from wattention.report.latex import escape, latex_text
 from wattention.report.markdown import markdown_text
+from wattention.report.parquet import parquet_bytes
 from wattention.report.run_report import run_document
 from wattention.report.several_runs import several_document
 from wattention.report.terminal import print_document
@@ -57,16 +59,20 @@ def test_latex_is_booktabs_and_escaped(document):
             assert line.replace(r"\&", "").count("&") <= 7
 
 
-def test_parquet_without_pyarrow_says_what_to_do(document):
-    from wattention.report.parquet import parquet_bytes
+def test_parquet_without_pyarrow_says_what_to_do(document, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match="pip install pyarrow"):
+        parquet_bytes(document)
 
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        with pytest.raises(UserError, match="pip install pyarrow"):
-            parquet_bytes(document)
-    else:
-        assert parquet_bytes(document).startswith(b"PAR1")
+
+def test_parquet_holds_the_numbers_of_the_csv(document):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = parquet.read_table(io.BytesIO(parquet_bytes(document))).to_pylist()
+    expected = list(csv.DictReader(io.StringIO(csv_text(document))))
+    assert len(rows) == len(expected) > 0
+    for row, same in zip(rows, expected, strict=True):
+        assert row["unit"] == same["unit"]
+        assert (None if row["value"] is None else str(row["value"])) == (same["value"] or None)
 
 
 def test_text_and_markdown_say_what_the_figures_find(document):
