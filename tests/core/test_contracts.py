@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from wattention.iocomplexity.bounds.base import BOUNDS
+from wattention.iocomplexity.bounds import BOUNDS
 from wattention.iocomplexity.schedules.base import SCHEDULES
 from wattention.mechanisms.base import MECHANISMS
 
