@@ -7,58 +7,10 @@ Source: Dao 2023, FlashAttention-2, algorithm 2.
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count, joined
-from wattention.iocomplexity.gradients import (
-    DeltaTiles,
-    KeyPassTiles,
-    delta_part,
-    key_pass,
-    key_pass_part,
-    key_pass_room,
-    least_for_delta,
-    make_delta,
-    plan_delta,
-    plan_key_pass,
-)
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
+from functools import partial
 
-
-def plan(problem: Problem, fast_words: int) -> Tiles:
-    """The largest useful block of keys."""
-    delta, keys = plan_delta(problem, fast_words), plan_key_pass(problem, fast_words)
-    if delta is None or keys is None:
-        least = max(least_for_delta(problem), key_pass_room(problem, 1, 1))
-        raise FastMemoryTooSmallError("one_pass", got=fast_words, least_words=least)
-    return {"delta_rows": delta.rows, "delta_dim": delta.dim, "keys": keys.keys, "rows": keys.rows}
-
-
-def predict(problem: Problem, tiles: Tiles) -> Count:
-    """Exact count."""
-    delta, keys = _cuts(tiles)
-    return joined(delta_part(problem, delta), key_pass_part(problem, keys, "read-write"))
-
-
-def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
-    """Q, K, V, dO, O, L -> dQ (n_q, d_k), dK (n_k, d_k), dV (n_k, d_v)."""
-    delta, keys = _cuts(tiles)
-    make_delta(machine, problem, delta)
-    machine.reserve("dQ", (problem.rows, problem.key_dim), role="accumulators")
-    machine.reserve("dK", (problem.key_tokens, problem.key_dim))
-    machine.reserve("dV", (problem.key_tokens, problem.value_dim))
-    started = Started(problem.rows)
-    key_pass(machine, problem, keys, "read-write", started=started)
-    fill_rows(machine, started.rest(), dQ=0.0)
-
-
-def _cuts(tiles: Tiles) -> tuple[DeltaTiles, KeyPassTiles]:
-    return (
-        DeltaTiles(rows=tiles["delta_rows"], dim=tiles["delta_dim"]),
-        KeyPassTiles(keys=tiles["keys"], rows=tiles["rows"]),
-    )
-
+from wattention.iocomplexity.onepass import count, plan_blocks, run_blocks
+from wattention.iocomplexity.schedules.base import Facts, Schedule
 
 SCHEDULE = Schedule(
     name="one_pass",
@@ -66,7 +18,7 @@ SCHEDULE = Schedule(
     direction="backward",
     source="Dao 2023, FlashAttention-2, algorithm 2",
     facts=Facts(forms_scores_once=True, materialises=False),
-    plan=plan,
-    predict=predict,
-    run=run,
+    plan=partial(plan_blocks, "one_pass"),
+    predict=partial(count, sums="read-write"),
+    run=partial(run_blocks, sums="read-write"),
 )
