@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from wattention.analysis.summary import Comparison
     from wattention.report.document import Document
     from wattention.study.store import StoredRun
 
@@ -75,16 +76,16 @@ def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False) -> None:
     typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
     if with_page:
         try:
-            write_page(run)
+            write_page(run, comparison)
         except UserError as error:  # the records are safe, and their tables are shown
             typer.echo(f"error: {error}", err=True)
     if (run.folder / PAGE).exists():
         typer.echo(f"page:    {run.folder / PAGE}")
     if as_json:
-        typer.echo(_json(run))
+        typer.echo(_json(run, comparison))
 
 
-def write_page(run: StoredRun) -> Path:
+def write_page(run: StoredRun, comparison: Comparison) -> Path:
     """Write the run's own page, which is made anew whenever the run has gone on.
 
     Raises:
@@ -94,15 +95,15 @@ def write_page(run: StoredRun) -> Path:
     from wattention.report.run_report import run_document
 
     path = run.folder / PAGE
-    _write(path, html_page(run_document(run)).encode())
+    _write(path, html_page(run_document(run, comparison)).encode())
     return path
 
 
-def _json(run: StoredRun) -> str:
+def _json(run: StoredRun, comparison: Comparison | None = None) -> str:
     from wattention.analysis.summary import compare_records
     from wattention.report.comparison_json import comparison_json
 
-    return comparison_json(compare_records(run.spec, run.records), folder=run.folder)
+    return comparison_json(comparison or compare_records(run.spec, run.records), folder=run.folder)
 
 
 def _chosen(form: str | None, out: Path | None) -> str:
