@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from wattention.core.errors import UserError, unknown_name
 
 RECALLED = "recalled, not checked"
-Unit = Literal["byte", "byte/s", "flop/s", "W", "count"]
+Unit = Literal["byte", "byte/s", "flop/s", "W", "s", "J/flop", "J/byte", "count"]
 
 
 class _Frozen(BaseModel):
@@ -28,11 +28,21 @@ class _Frozen(BaseModel):
 
 
 class Number(_Frozen):
-    """One figure of a device, in base units, and where it was read."""
+    """One figure of a device, in base units, and where it was read; ``low`` and ``high`` where a range is known."""
 
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     unit: Unit
     source: Annotated[str, Field(min_length=8)]
+    low: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    high: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+
+    @model_validator(mode="after")
+    def _range_holds_value(self) -> Number:
+        low = self.value if self.low is None else self.low
+        high = self.value if self.high is None else self.high
+        if not low <= self.value <= high:
+            raise ValueError(f"{self.value:g} lies outside of its own range {low:g}..{high:g}")
+        return self
 
     @property
     def recalled(self) -> bool:
@@ -54,12 +64,15 @@ class MemoryLevel(_Frozen):
     count: Number | None = None
     bandwidth: Number | None = None
     """Bytes per second between this level and the one inside it, summed over the whole device."""
+    energy: Number | None = None
+    """Joules to move one byte between this level and the one inside it."""
 
     @model_validator(mode="after")
     def _units(self) -> MemoryLevel:
         _in_unit("byte", self.capacity, f"capacity of {self.name}")
         _in_unit("count", self.count, f"count of {self.name}")
         _in_unit("byte/s", self.bandwidth, f"bandwidth of {self.name}")
+        _in_unit("J/byte", self.energy, f"energy of {self.name}")
         return self
 
     @property
@@ -82,6 +95,10 @@ class HardwareProfile(_Frozen):
     levels: Annotated[tuple[MemoryLevel, ...], Field(min_length=2)]
     peak: dict[str, Number] = {}
     """Dense peak rate by dtype of the operands, accumulators in float32; no sparsity."""
+    flop_energy: dict[str, Number] = {}
+    """Joules of one floating-point operation by dtype, without the movement of its operands."""
+    launch_overhead: Number | None = None
+    """Seconds that starting one operator costs when it has nothing to do."""
     idle_power: Number | None = None
     power_limit: Number | None = None
 
@@ -91,6 +108,9 @@ class HardwareProfile(_Frozen):
         _in_unit("W", self.power_limit, "power_limit")
         for dtype, rate in self.peak.items():
             _in_unit("flop/s", rate, f"peak of {dtype}")
+        for dtype, cost in self.flop_energy.items():
+            _in_unit("J/flop", cost, f"flop_energy of {dtype}")
+        _in_unit("s", self.launch_overhead, "launch_overhead")
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"levels with one name: {names}")
