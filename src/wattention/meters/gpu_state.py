@@ -17,7 +17,7 @@ from typing import Any
 
 from wattention.core.quantities import Absent, Reading, measured
 from wattention.meters.base import Facts, Flag, Interpretation, Interval, Meter, MeterError, Sample, is_cuda
-from wattention.meters.zeus_layer import find_gpu
+from wattention.meters.zeus_layer import find_gpu, is_amd
 
 LIMITED_SHARE_LIMIT = 0.01
 REASONS = {
@@ -45,7 +45,7 @@ class _State:
         except ImportError as error:
             raise MeterError("NVML is read through nvidia-ml-py: pip install 'wattention[energy]'") from error
         position, gpu, _ = find_gpu(device)
-        if not hasattr(gpu, "handle") or "nvidia" not in type(gpu).__module__:
+        if not hasattr(gpu, "handle") or is_amd(gpu):
             raise MeterError("clocks and throttling are read through NVML, and this GPU is not NVIDIA's")
         self._handle = gpu.handle
         self.facts: Facts = {"gpu": position, "name": gpu.get_name(), "own_process": os.getpid()}
