@@ -15,7 +15,6 @@ from wattention.meters import energy, sampled_power, zeus_layer
 from wattention.meters.base import Interval, MeterError, open_meters
 from wattention.meters.energy import measure_counter_step
 from wattention.meters.power_process import PowerProcess, integrate_power
-from wattention.meters.window import Panel
 from wattention.meters.zeus_layer import SensorClosedError
 
 SECOND = 1_000_000_000

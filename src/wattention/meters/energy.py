@@ -7,7 +7,7 @@
 The interval holds the whole uncertainty: what is this window's own (the counter moves in steps, about 0.1 s on many
 GPUs and 1 ms for RAPL) and what every window of the host shares (the sensor's class). Ratios within one host must not
 count the shared part twice, so the parts are readings of their own, ``uncertainty_window_j``, ``uncertainty_shared_j``
-and ``uncertainty_offset_j`` (with the domain's name before ``_j`` for one domain); uncertainty.py says how to use them.
+and ``uncertainty_offset_j`` (with the domain's name before ``_j`` for one domain); see core/energy_uncertainty.py.
 
 The step is measured when the meter opens. A window shorter than max(5 s, 50 steps) is *not measurable*, never 0. A
 counter that wrapped is mended by its known range wherever one answer only is possible; one that went backwards, stood
@@ -24,11 +24,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wattention.core.energy_uncertainty import EnergyUncertainty, sum_uncertainty
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.meters.base import Facts, Flag, Interpretation, Interval, Meter, MeterError, Sample
 from wattention.meters.clock import Clock, SystemClock
 from wattention.meters.sensor_class import find_class
-from wattention.meters.uncertainty import UNSEEN_STEP_S, EnergyUncertainty, energy_uncertainty, sum_uncertainty
+from wattention.meters.uncertainty import UNSEEN_STEP_S, energy_uncertainty
 from wattention.meters.zeus_layer import Domain, Found, find_domains
 
 SHORTEST_WINDOW_S = 5.0

@@ -1,71 +1,32 @@
-"""The uncertainty of joules, in parts: what is this window's own, and what every window of the host shares.
+"""How uncertain one window's joules are, from the facts of its instrument; core/energy_uncertainty.py adds and divides.
 
 ::
 
-    window   quantisation and alignment; independent from window to window
-             counter:  T_step x P at the ends, at least the step seen, and P x |own interval - clock interval|
+    window   counter:  T_step x P at the ends, at least the step seen, and P x |own interval - clock interval|
              sampled:  1.96 s_P T / sqrt(n), with s_P^2 = mean (P_i+1 - P_i)^2 / 2, and lag x (P_max - P_min) an end
-    shared   the sensor's class (sensor_class.py): max(gain x E, offset x T); the same sign and size in all windows
-    offset   the part of the shared error that is watts, not a factor
-
-    95 % half-width of E        sqrt(window^2 + shared^2)
-    95 % half-width of E1 / E2  relative: sqrt((w1/E1)^2 + (w2/E2)^2 + (offset1/E1 - offset2/E2)^2)
-
-A common gain cancels in a ratio; a common offset cancels as far as the two draw alike. Over domains (GPU + package +
-memory) window parts add in quadrature, shared parts plainly, since nothing says that they are independent.
+    shared   the sensor's class (sensor_class.py): max(gain x E, offset x T)
 
 The counter's window part is a limit and not a 95 % value, because the phase of a step is unknown and the step follows
 the load: a GPU's counter moves every 0.1 s, by 7 J when idle and by 70 J when busy. A load that alternates in step with
 the sensor is seen by none of this (arXiv 2312.02741); the self-test's square wave is there to show it.
 
-Source: JCGM 100:2008 (GUM), 5.1.2 and 5.2.2; successive differences: von Neumann, 1941.
+Source: successive differences: von Neumann, 1941.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wattention.core.quantities import Quantity, Reading, predicted
+from wattention.core.energy_uncertainty import EnergyUncertainty
 from wattention.meters.sensor_class import find_class
 
 COVERAGE = 1.96
 """Standard deviations of a 95 % interval of a normal distribution."""
 UNSEEN_STEP_S = 5.0
 """Assumed step of a counter that did not move while it was watched: as long as it was watched at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnergyUncertainty:
-    """Half-widths in joules; see the module."""
-
-    window_j: float
-    shared_j: float
-    offset_j: float
-
-    @property
-    def half_j(self) -> float:
-        """Half-width of the 95 % interval."""
-        return math.hypot(self.window_j, self.shared_j)
-
-    def readings(self, name: str = "") -> dict[str, Reading]:
-        """Return the parts as readings ``uncertainty_window_j`` and so on; ``name`` is the domain's, empty for a sum."""
-        middle = f"{name}_" if name else ""
-        of = f"the energy of {name}" if name else "energy_j"
-        return {
-            f"uncertainty_window_{middle}j": predicted(
-                self.window_j, "J", f"half-width of {of} from this window alone: steps and alignment"
-            ),
-            f"uncertainty_shared_{middle}j": predicted(
-                self.shared_j, "J", f"half-width of {of} that all windows of this host share: sensor class"
-            ),
-            f"uncertainty_offset_{middle}j": predicted(
-                self.offset_j, "J", f"the part of the shared half-width of {of} that is a constant power"
-            ),
-        }
 
 
 def energy_uncertainty(
@@ -113,39 +74,3 @@ def _with_class(about: Mapping[str, Any], window_j: float, energy_j: float, elap
     sensor = find_class(about.get("sensor_class"))
     offset_j = sensor.offset_w * elapsed_s
     return EnergyUncertainty(window_j=window_j, shared_j=max(sensor.gain * energy_j, offset_j), offset_j=offset_j)
-
-
-def sum_uncertainty(parts: Iterable[EnergyUncertainty]) -> EnergyUncertainty:
-    """Return the uncertainty of a sum over domains."""
-    kept = tuple(parts)
-    return EnergyUncertainty(
-        window_j=math.hypot(*(part.window_j for part in kept)),
-        shared_j=sum(part.shared_j for part in kept),
-        offset_j=sum(part.offset_j for part in kept),
-    )
-
-
-def uncertainty_of(readings: Mapping[str, Reading], name: str = "") -> EnergyUncertainty | None:
-    """Read the parts back from a window's readings, or a record's; None where they are not there.
-
-    Args:
-        name: the domain, e.g. ``gpu0``; empty for the sum ``energy_j``.
-    """
-    middle = f"{name}_" if name else ""
-    found = [readings.get(f"uncertainty_{part}_{middle}j") for part in ("window", "shared", "offset")]
-    if not all(isinstance(one, Quantity) for one in found):
-        return None
-    window, shared, offset = (one.value for one in found if isinstance(one, Quantity))
-    return EnergyUncertainty(window_j=window, shared_j=shared, offset_j=offset)
-
-
-def ratio_half_width(first_j: float, first: EnergyUncertainty, second_j: float, second: EnergyUncertainty) -> float:
-    """Return the relative 95 % half-width of ``first_j / second_j``, both measured on one host by the same sensors.
-
-    It is also the half-width of ln(first_j / second_j). The shared gain cancels; see the module.
-    """
-    assert first_j > 0
-    assert second_j > 0
-    return math.hypot(
-        first.window_j / first_j, second.window_j / second_j, first.offset_j / first_j - second.offset_j / second_j
-    )
