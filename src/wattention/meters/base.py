@@ -152,7 +152,7 @@ METERS: Catalog[Meter] = Catalog(
     not_plugins=frozenset(
         {"base", "window", "replay", "environment", "kernels", "tensor_memory", "estimate", "survey", "simulated"}
         | {"process_tree", "profiler", "power_process", "zeus_layer", "nvml_direct", "sensor_class", "uncertainty"}
-        | {"selftest", "selftest_checks", "selftest_load", "square_wave"}
+        | {"selftest", "selftest_checks", "selftest_load", "selftest_rig", "square_wave"}
     ),
 )
 

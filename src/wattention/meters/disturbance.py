@@ -149,17 +149,23 @@ def _interpret(facts: Facts, before: Sample, after: Sample, interval: Interval) 
 def _held_back(before: Sample, after: Sample, interval: Interval) -> list[Flag]:
     """Flag heat and quotas; recordings made before these were read have neither."""
     flags = []
-    heat = [sample.get("heat_events") for sample in (before, after)]
-    if None not in heat and heat[1] > heat[0]:
-        flags.append(Flag(kind="cpu_heat", message=f"heat held cores back {heat[1] - heat[0]} times in the window"))
-    quota = [sample.get("quota_held_s") for sample in (before, after)]
-    if None not in quota and quota[1] - quota[0] > QUOTA_SHARE_LIMIT * interval.elapsed_s:
-        held_s = quota[1] - quota[0]
+    events = _grown(before, after, "heat_events")
+    if events > 0:
+        flags.append(Flag(kind="cpu_heat", message=f"heat held cores back {events:.0f} times in the window"))
+    held_s = _grown(before, after, "quota_held_s")
+    if held_s > QUOTA_SHARE_LIMIT * interval.elapsed_s:
         message = (
             f"the container's CPU quota stopped its processes for {held_s:.3g} s ({QUOTA_STAT.parent / 'cpu.max'})"
         )
         flags.append(Flag(kind="cpu_quota", message=message))
     return flags
+
+
+def _grown(before: Sample, after: Sample, key: str) -> float:
+    """Growth of a counter that may not exist; 0 then."""
+    if before.get(key) is None or after.get(key) is None:
+        return 0.0
+    return grown(before, after, key)
 
 
 def _available(device: str) -> Absent | None:

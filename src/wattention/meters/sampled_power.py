@@ -55,6 +55,9 @@ class SampleSource(Protocol):
     def since(self, start_ns: int) -> Sequence[PowerSample]:
         """Return the samples from the last one before ``start_ns`` up to one taken now."""
 
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that sampling has used."""
+
     def close(self) -> None:
         """Stop sampling."""
 
@@ -142,7 +145,7 @@ def _derive(readings: Mapping[str, Reading]) -> Interpretation:
         gap = (sampled.value - counter.value) / counter.value
         found[f"energy_gap_{domain}"] = measured(gap, "1", "(sampled - counter) / counter")
         if abs(gap) > GAP_LIMIT:
-            message = f"{domain}: sampled power integrates to {gap:+.0%} of the counter (limit {GAP_LIMIT:.0%})"
+            message = f"{domain}: sampled power integrates to {1 + gap:.3g} times the counter (limit 1 ± {GAP_LIMIT:g})"
             flags.append(Flag(kind="energy_gap", message=message))
     return Interpretation(readings=found, flags=tuple(flags))
 

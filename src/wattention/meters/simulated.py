@@ -20,6 +20,7 @@ from wattention.meters.base import METERS, OpenedMeters, OpenMeter
 from wattention.meters.energy import Counters
 from wattention.meters.power_process import PowerSample
 from wattention.meters.sampled_power import Sampler
+from wattention.meters.selftest_rig import Rig
 from wattention.meters.window import Panel
 from wattention.meters.zeus_layer import Domain, Found
 
@@ -154,6 +155,12 @@ class SimulatedDevice:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+    def open_rig(self, *, sampled: bool = True) -> Rig:
+        """Return a rig for the self-test of its meters."""
+        return Rig(
+            device="simulated", panel=self.open_panel(sampled=sampled), work=self.work, rest=self.rest, clock=self
+        )
 
     def open_panel(self, *, sampled: bool = True) -> Panel:
         """Return a panel over its counter and, unless told not to, its sampled power."""
