@@ -4,6 +4,11 @@ import importlib
 
 import pytest
 
+from wattention.meters import energy
+from wattention.meters.base import OpenedMeters, OpenMeter
+from wattention.meters.window import Panel
+from wattention.meters.zeus_layer import find_domains
+
 
 class FakeGpu:
     """Shaped like zeus's NVIDIA GPU: millijoules that grow with every read, milliwatts that do not."""
@@ -81,3 +86,39 @@ def rapl(tmp_path, monkeypatch):
 def fake_gpu():
     """The class of imaginary GPUs."""
     return FakeGpu
+
+
+class ManualClock:
+    """Time that passes when told to, and a little with every reading."""
+
+    def __init__(self, tick_ns=1_000_000):
+        self.now_ns = 1_000_000_000_000
+        self.tick_ns = tick_ns
+
+    def monotonic_ns(self):
+        self.now_ns += self.tick_ns
+        return self.now_ns
+
+    def wall_ns(self):
+        return 1_700_000_000_000_000_000
+
+    def advance(self, seconds):
+        self.now_ns += int(seconds * 1e9)
+
+
+@pytest.fixture
+def clock():
+    """A clock to be moved by hand."""
+    return ManualClock()
+
+
+@pytest.fixture
+def counters():
+    """Open the energy counters that the device layer finds, on a clock moved by hand."""
+
+    def open_panel(device, clock):
+        instrument = energy.Counters(find_domains(device), clock=clock)
+        opened = (OpenMeter(meter=energy.METER, instrument=instrument),)
+        return Panel(OpenedMeters(opened=opened), clock=clock)
+
+    return open_panel

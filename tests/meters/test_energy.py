@@ -1,7 +1,9 @@
 """Energy counters: known answers, every fault a counter can have, and precise reasons for what is missing."""
 
 import functools
+import importlib
 import itertools
+import math
 import os
 
 import pytest
@@ -13,7 +15,7 @@ from wattention.meters import energy, sampled_power, zeus_layer
 from wattention.meters.base import Interval, MeterError, open_meters
 from wattention.meters.energy import measure_counter_step
 from wattention.meters.power_process import PowerProcess, integrate_power
-from wattention.meters.window import Panel
+from wattention.meters.zeus_layer import SensorClosedError
 
 SECOND = 1_000_000_000
 TEN_SECONDS = Interval(start_ns=0, end_ns=10 * SECOND)
@@ -32,13 +34,14 @@ def interpret(before_j, after_j, *, seconds=10, **changes):
     return said.readings["energy_gpu0_j"], [flag.kind for flag in said.flags], said.readings["energy_j"]
 
 
-def test_a_difference_is_uncertain_by_one_step():
-    reading, kinds, total = interpret(1000, 3500)
-    assert (reading.value, reading.low, reading.high) == (2500, 2475, 2525)
+def test_a_difference_is_uncertain_by_its_step_and_by_its_kind_of_sensor():
+    reading, kinds, total = interpret(1000, 3500, sensor_class="nvml")
+    half = math.hypot(25, 0.05 * 2500)  # one step; 5 % of the class
+    assert (reading.value, reading.low, reading.high) == (2500, 2500 - half, 2500 + half)
     assert reading.origin == "measured"
-    assert "one step of the counter" in reading.source
+    assert "25 J of this window (steps of 0.1 s), 125 J shared (sensor class nvml: 5% or 5 W" in reading.source
     assert kinds == []
-    assert (total.value, total.low, total.high) == (2500, 2475, 2525)
+    assert (total.value, total.low, total.high) == (2500, 2500 - half, 2500 + half)
     assert "not in it: memory of the host; fans" in total.source
 
 
@@ -124,9 +127,10 @@ def test_the_step_of_a_counter_is_found():
         now[0] = next(ticks) * 0.01
         return 7.0 * int(now[0] / 0.1 + 1e-9)
 
-    step_s, step_j = measure_counter_step(read_j, now_s=lambda: now[0], budget_s=5.0)
-    assert step_s == pytest.approx(0.1)
-    assert step_j == pytest.approx(7.0)
+    step = measure_counter_step(read_j, now_s=lambda: now[0], budget_s=5.0)
+    assert step.step_s == pytest.approx(0.1)
+    assert step.longest_step_s == pytest.approx(0.1)
+    assert step.step_j == pytest.approx(7.0)
 
 
 def test_a_counter_that_does_not_move_has_no_step():
@@ -137,17 +141,16 @@ def test_a_counter_that_does_not_move_has_no_step():
 # --- through the zeus layer ---
 
 
-def test_a_gpu_through_zeus(zeus_gpus, fake_gpu, monkeypatch):
+def test_a_gpu_through_zeus(zeus_gpus, fake_gpu, clock, counters):
     (gpu,) = zeus_gpus(fake_gpu(step_mj=2000))
-    monkeypatch.setattr(energy, "SHORTEST_WINDOW_S", 0.0)
-    monkeypatch.setattr(energy, "STEPS_IN_A_WINDOW", 0)
-    monkeypatch.setattr(energy, "MAX_POWER_W", float("inf"))
-    with Panel(open_meters("cuda:0", ["energy"])) as panel:
+    with counters("cuda:0", clock) as panel:
         with panel.window() as window:
+            clock.advance(10.0)
             gpu.energy_mj += 500_000
         reading = window.readings["energy_gpu0_j"]
         assert reading.value == 502.0
         assert reading.source.startswith("NVML total energy consumption, Imaginary H100 (matched by index")
+        assert "through zeus" in reading.source
         assert "cpu (" in window.readings["energy_j"].source  # RAPL is missing here and the sum says so
 
         gpu.fails = OSError("GPU has fallen off the bus")
@@ -164,14 +167,12 @@ def test_a_gpu_without_a_counter_says_which_would_have_one(zeus_gpus, fake_gpu):
     assert "Volta or newer" in missing
 
 
-def test_a_counter_that_refuses_leaves_the_others_and_is_named_in_the_sum(zeus_gpus, fake_gpu, rapl, monkeypatch):
+def test_a_counter_that_refuses_leaves_the_others_and_is_named_in_the_sum(zeus_gpus, fake_gpu, rapl, clock, counters):
     (gpu,) = zeus_gpus(fake_gpu())
     gpu.fails = OSError("Not Supported")
     rapl.zone("intel-rapl:0", name="package-0", energy_uj=5_000_000)
-    monkeypatch.setattr(energy, "PROBE_S", 0.01)
-    monkeypatch.setattr(energy, "SHORTEST_WINDOW_S", 0.0)
-    monkeypatch.setattr(energy, "MAX_POWER_W", float("inf"))
-    with Panel(open_meters("cuda:0", ["energy"])) as panel, panel.window() as window:
+    with counters("cuda:0", clock) as panel, panel.window() as window:
+        clock.advance(10.0)
         rapl.set("intel-rapl:0", 12_000_000)
     total = window.readings["energy_j"]
     assert total.value == 7.0
@@ -183,28 +184,24 @@ def test_a_gpu_that_zeus_does_not_see(zeus_gpus, fake_gpu):
     assert "not among the 1 GPUs" in zeus_layer.find_domains("cuda:3").missing["gpu"]
 
 
-def test_rapl_domains_through_zeus(rapl, monkeypatch):
+def test_rapl_domains_through_zeus(rapl, clock, counters):
     rapl.zone("intel-rapl:0", name="package-0", energy_uj=5_000_000)
     rapl.zone("intel-rapl:0/intel-rapl:0:0", name="dram", energy_uj=1_000_000)
     rapl.zone("intel-rapl:1", name="psys", energy_uj=9_000_000)
-    monkeypatch.setattr(energy, "PROBE_S", 0.01)
-    monkeypatch.setattr(energy, "SHORTEST_WINDOW_S", 0.0)
-    monkeypatch.setattr(energy, "MAX_POWER_W", float("inf"))
-    with Panel.open("cpu", ["energy"]) as panel, panel.window() as window:
+    with counters("cpu", clock) as panel, panel.window() as window:
+        clock.advance(10.0)
         rapl.set("intel-rapl:0", 12_000_000)
         rapl.set("intel-rapl:0/intel-rapl:0:0", 1_500_000)
         rapl.set("intel-rapl:1", 30_000_000)
     values = {name: r.value for name, r in window.readings.items() if name.startswith("energy")}
     assert values == {"energy_package0_j": 7.0, "energy_dram0_j": 0.5, "energy_psys_j": 21.0, "energy_j": 7.5}
-    assert window.readings["energy_package0_j"].source == "RAPL package-0, CPU package-0"
+    assert window.readings["energy_package0_j"].source.startswith("RAPL package-0, CPU package-0; range 95 %:")
 
 
-def test_a_rapl_counter_that_wraps_inside_the_window(rapl, monkeypatch):
+def test_a_rapl_counter_that_wraps_inside_the_window(rapl, clock, counters):
     rapl.zone("intel-rapl:0", name="package-0", energy_uj=262_000_000_000, range_uj=262_143_000_000)
-    monkeypatch.setattr(energy, "PROBE_S", 0.01)
-    monkeypatch.setattr(energy, "SHORTEST_WINDOW_S", 0.0)
-    monkeypatch.setattr(energy, "MAX_POWER_W", float("inf"))
-    with Panel.open("cpu", ["energy"]) as panel, panel.window() as window:
+    with counters("cpu", clock) as panel, panel.window() as window:
+        clock.advance(10.0)
         rapl.set("intel-rapl:0", 57_000_000)
     assert window.readings["energy_package0_j"].value == pytest.approx(200.0)
     assert [flag.kind for flag in window.flags] == ["counter_wrapped"]
@@ -212,13 +209,32 @@ def test_a_rapl_counter_that_wraps_inside_the_window(rapl, monkeypatch):
 
 def test_permission_denied_names_the_file_and_how_to_allow_it(rapl, monkeypatch):
     rapl.zone("intel-rapl:0", name="package-0", energy_uj=1)
-    monkeypatch.setattr(zeus_layer.os, "access", lambda path, mode: False)
+    rapl.zone("intel-rapl:0/intel-rapl:0:0", name="dram", energy_uj=1)
+    closed = rapl.root / "intel-rapl:0/intel-rapl:0:0/energy_uj"
+    monkeypatch.setattr(zeus_layer.os, "access", lambda path, mode: path != closed)
     for name in ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT"):
         monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SensorClosedError) as caught:
+        zeus_layer._rapl()
+    assert caught.value.path == str(closed)
+    now, for_good = caught.value.commands
+    assert now == f"sudo chmod a+r {closed} (until the next boot)"
+    assert 'RUN+="/bin/chmod a+r /sys%p/energy_uj"' in for_good
+    assert "/etc/udev/rules.d/" in for_good
     reason = open_meters("cpu", ["energy"]).absent["energy_j"].reason
-    assert "intel-rapl:0/energy_uj is readable by root only" in reason
-    assert "sudo chmod a+r" in reason
+    assert reason.startswith(f"{closed} is readable by root only: sudo chmod a+r")
     assert "zeusd" in reason
+
+
+def test_all_closed_files_are_in_the_command(rapl, monkeypatch):
+    for package in range(2):
+        rapl.zone(f"intel-rapl:{package}", name=f"package-{package}", energy_uj=1)
+    monkeypatch.setattr(zeus_layer.os, "access", lambda path, mode: False)
+    monkeypatch.delenv("ZEUSD_SOCK_PATH", raising=False)
+    monkeypatch.delenv("ZEUSD_HOST_PORT", raising=False)
+    with pytest.raises(SensorClosedError, match=r"energy_uj \(and 1 more\)") as caught:
+        zeus_layer._rapl()
+    assert caught.value.commands[0].count("energy_uj") == 2
 
 
 @pytest.mark.skipif(os.path.exists("/sys/class/powercap/intel-rapl"), reason="this machine has RAPL")  # noqa: PTH110
@@ -232,14 +248,24 @@ def test_no_powercap_is_explained(virtual, words, monkeypatch):
     assert "no /sys/class/powercap/intel-rapl" in reason
 
 
-def test_without_zeus_the_extra_is_named(monkeypatch):
-    def no_zeus(name):
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+def without(monkeypatch, *missing):
+    real = importlib.import_module
 
-    monkeypatch.setattr(zeus_layer.importlib, "import_module", no_zeus)
+    def find(name):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name)
+
+    monkeypatch.setattr(importlib, "import_module", find)
+
+
+def test_without_zeus_the_extra_is_named(monkeypatch):
+    without(monkeypatch, "zeus", "pynvml")
     with pytest.raises(MeterError, match=r"pip install 'wattention\[energy\]'"):
         zeus_layer.load_zeus("zeus.device.gpu")
-    assert "pip install 'wattention[energy]'" in zeus_layer.find_domains("cpu").missing["cpu"]
+    missing = zeus_layer.find_domains("cuda:0").missing
+    assert "pip install 'wattention[energy]'" in missing["cpu"]
+    assert "neither zeus nor nvidia-ml-py is installed" in missing["gpu"]
 
 
 # --- the second opinion ---

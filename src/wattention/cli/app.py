@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from wattention.cli import check, compare, doctor, io, pebble, runs, study, watch
+from wattention.cli import check, compare, doctor, io, meter, pebble, runs, study, watch
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command()(watch.watch)
 app.command()(doctor.doctor)
 app.add_typer(io.app, name="io")
 app.add_typer(pebble.app, name="pebble")
+app.add_typer(meter.app, name="meter")
 
 
 def main() -> None:

@@ -150,8 +150,9 @@ METERS: Catalog[Meter] = Catalog(
     export="METER",
     record=Meter,
     not_plugins=frozenset(
-        {"base", "window", "replay", "environment", "kernels", "tensor_memory", "estimate", "survey"}
-        | {"process_tree", "profiler", "power_process", "zeus_layer"}
+        {"base", "window", "replay", "environment", "kernels", "tensor_memory", "estimate", "survey", "simulated"}
+        | {"process_tree", "profiler", "power_process", "zeus_layer", "nvml_direct", "sensor_class", "uncertainty"}
+        | {"selftest", "selftest_checks", "selftest_load", "selftest_rig", "square_wave"}
     ),
 )
 

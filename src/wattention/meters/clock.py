@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from wattention.core.quantities import Absent, Reading, measured
@@ -47,21 +48,31 @@ class SystemClock:
         return time.time_ns()
 
 
-class _Clocks:
-    """Reads all three clocks within a microsecond of each other."""
+def read_clocks() -> Sample:
+    """Read all three clocks within a microsecond of each other."""
+    boot = None
+    if sys.platform == "linux":
+        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return {"monotonic_ns": time.perf_counter_ns(), "boottime_ns": boot, "wall_ns": time.time_ns()}
 
-    def __init__(self, device: str) -> None:
+
+class ClockWatch:
+    """The opened watch.
+
+    Args:
+        read: reads the three clocks; the machine's own unless given.
+    """
+
+    def __init__(self, read: Callable[[], Sample] = read_clocks) -> None:
         self.facts: Facts = {"boottime": hasattr(time, "CLOCK_BOOTTIME")}
+        self._read = read
 
     def arm(self) -> None:
         """Nothing to reset."""
 
     def start(self) -> Sample:
         """Read the clocks."""
-        boot = None
-        if sys.platform == "linux":
-            boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        return {"monotonic_ns": time.perf_counter_ns(), "boottime_ns": boot, "wall_ns": time.time_ns()}
+        return self._read()
 
     stop = start
 
@@ -103,7 +114,7 @@ METER = Meter(
     kind="counter",
     origin="measured",
     available=lambda device: None,
-    open=_Clocks,
+    open=lambda device: ClockWatch(),
     interpret=_interpret,
     closeness=90,
 )

@@ -8,8 +8,10 @@
 Two spinning threads beside one busy neighbour can cost seven times the seconds, so the share stands beside every
 timing. A window is flagged, never dropped and never corrected, when
 
-* other processes used more than 5 % of the machine (``OTHER_SHARE_LIMIT``), beyond what ticks can resolve, or
-* the hypervisor took more than 1 % of its core time (``STEAL_SHARE_LIMIT``).
+* other processes used more than 5 % of the machine (``OTHER_SHARE_LIMIT``), beyond what ticks can resolve,
+* the hypervisor took more than 1 % of its core time (``STEAL_SHARE_LIMIT``),
+* heat held a core back (the kernel counts such events; a laptop that warms up runs its later cells slower), or
+* the container's CPU quota stopped this control group for more than 1 % of the window (``QUOTA_SHARE_LIMIT``).
 
 /proc/stat counts in ticks of 10 ms: a share is uncertain by one tick a core, and a window under 0.1 s has none.
 In a container it counts the whole host, so the neighbours of other containers are seen too. proc(5).
@@ -27,9 +29,11 @@ from wattention.meters.process_tree import ProcessTree, grown, system_s, user_s
 
 OTHER_SHARE_LIMIT = 0.05
 STEAL_SHARE_LIMIT = 0.01
+QUOTA_SHARE_LIMIT = 0.01
 SHORTEST_S = 0.1
 STAT = Path("/proc/stat")
 CPU_FOLDER = Path("/sys/devices/system/cpu")
+QUOTA_STAT = Path("/sys/fs/cgroup/cpu.stat")
 
 
 class _Company:
@@ -68,7 +72,32 @@ def _gauges() -> Sample:
             clocks.append(int(path.read_text()) * 1e3)
         except (OSError, ValueError):
             continue  # a core that went offline
-    return {"load_1min": os.getloadavg()[0], "core_clock_hz": sum(clocks) / len(clocks) if clocks else None}
+    return {
+        "load_1min": os.getloadavg()[0],
+        "core_clock_hz": sum(clocks) / len(clocks) if clocks else None,
+        "heat_events": _heat_events(),
+        "quota_held_s": _quota_held_s(),
+    }
+
+
+def _heat_events() -> int | None:
+    """Times that heat held a core or its package back since boot, or None where the kernel does not count them."""
+    counts = []
+    for path in CPU_FOLDER.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"):
+        try:
+            counts.append(int(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return sum(counts) if counts else None
+
+
+def _quota_held_s() -> float | None:
+    """Seconds for which a CPU quota stopped this control group, or None where there is none (cgroup version 2)."""
+    try:
+        fields = dict(line.split() for line in QUOTA_STAT.read_text().splitlines())
+        return int(fields["throttled_usec"]) / 1e6
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _interpret(facts: Facts, before: Sample, after: Sample, interval: Interval) -> Interpretation:
@@ -81,10 +110,11 @@ def _interpret(facts: Facts, before: Sample, after: Sample, interval: Interval) 
         if clock is None
         else measured(clock, "Hz", "mean of scaling_cur_freq over the cores, after the window")
     )
+    flags = _held_back(before, after, interval)
     if interval.elapsed_s < SHORTEST_S:
         reason = f"a window of {interval.elapsed_s:.3g} s is too short for /proc/stat, which counts in 10 ms ticks"
         readings["other_cpu_share"] = readings["steal_share"] = Absent(reason)
-        return Interpretation(readings=readings)
+        return Interpretation(readings=readings, flags=tuple(flags))
     room_s = interval.elapsed_s * facts["cores"]
     resolution = facts["tick_s"] / interval.elapsed_s
     others_s = grown(before, after, "busy_s") - user_s(before, after) - system_s(before, after)
@@ -99,7 +129,6 @@ def _interpret(facts: Facts, before: Sample, after: Sample, interval: Interval) 
         high=min(1.0, share + resolution),
     )
     readings["steal_share"] = measured(steal, "1", "/proc/stat steal time over elapsed x cores")
-    flags = []
     if share - resolution > OTHER_SHARE_LIMIT:
         flags.append(
             Flag(
@@ -115,6 +144,28 @@ def _interpret(facts: Facts, before: Sample, after: Sample, interval: Interval) 
             )
         )
     return Interpretation(readings=readings, flags=tuple(flags))
+
+
+def _held_back(before: Sample, after: Sample, interval: Interval) -> list[Flag]:
+    """Flag heat and quotas; recordings made before these were read have neither."""
+    flags = []
+    events = _grown(before, after, "heat_events")
+    if events > 0:
+        flags.append(Flag(kind="cpu_heat", message=f"heat held cores back {events:.0f} times in the window"))
+    held_s = _grown(before, after, "quota_held_s")
+    if held_s > QUOTA_SHARE_LIMIT * interval.elapsed_s:
+        message = (
+            f"the container's CPU quota stopped its processes for {held_s:.3g} s ({QUOTA_STAT.parent / 'cpu.max'})"
+        )
+        flags.append(Flag(kind="cpu_quota", message=message))
+    return flags
+
+
+def _grown(before: Sample, after: Sample, key: str) -> float:
+    """Growth of a counter that may not exist; 0 then."""
+    if before.get(key) is None or after.get(key) is None:
+        return 0.0
+    return grown(before, after, key)
 
 
 def _available(device: str) -> Absent | None:

@@ -137,6 +137,11 @@ def _cpu_model() -> str | Json:
     return _cpuinfo("model name") or platform.processor() or _absent("the system does not name its processor")
 
 
+def cpu_vendor() -> str:
+    """The processor's vendor as it names itself, e.g. ``GenuineIntel``; empty where it does not say."""
+    return _cpuinfo("vendor_id") or ""
+
+
 def is_virtual_machine() -> bool | None:
     """Whether the processor says that a hypervisor runs it; None where it does not say."""
     flags = _cpuinfo("flags")

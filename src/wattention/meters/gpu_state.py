@@ -17,7 +17,7 @@ from typing import Any
 
 from wattention.core.quantities import Absent, Reading, measured
 from wattention.meters.base import Facts, Flag, Interpretation, Interval, Meter, MeterError, Sample, is_cuda
-from wattention.meters.zeus_layer import find_gpu
+from wattention.meters.zeus_layer import find_gpu, is_amd
 
 LIMITED_SHARE_LIMIT = 0.01
 REASONS = {
@@ -45,7 +45,7 @@ class _State:
         except ImportError as error:
             raise MeterError("NVML is read through nvidia-ml-py: pip install 'wattention[energy]'") from error
         position, gpu, _ = find_gpu(device)
-        if not hasattr(gpu, "handle") or "nvidia" not in type(gpu).__module__:
+        if not hasattr(gpu, "handle") or is_amd(gpu):
             raise MeterError("clocks and throttling are read through NVML, and this GPU is not NVIDIA's")
         self._handle = gpu.handle
         self.facts: Facts = {"gpu": position, "name": gpu.get_name(), "own_process": os.getpid()}
@@ -107,16 +107,27 @@ def _interpret(facts: Facts, before: Sample, after: Sample, interval: Interval) 
     held = [title for bit, title in REASONS.items() if (before["reasons"] or 0) & bit or (after["reasons"] or 0) & bit]
     if held:
         flags.append(Flag(kind="throttle_reason", message=f"the GPU names as holding it back: {', '.join(held)}"))
-    flags.extend(_company(facts, after["processes"]))
+    if before["power_limit_mw"] != after["power_limit_mw"] and None not in (
+        before["power_limit_mw"],
+        after["power_limit_mw"],
+    ):
+        change = f"from {before['power_limit_mw'] / 1e3:g} to {after['power_limit_mw'] / 1e3:g} W"
+        flags.append(Flag(kind="power_limit_changed", message=f"somebody set the GPU's power limit {change}"))
+    flags.extend(_company(facts, before["processes"], after["processes"]))
     return Interpretation(readings=readings, flags=tuple(flags))
 
 
-def _company(facts: Facts, processes: list[int] | None) -> list[Flag]:
-    # Inside a container NVML may list host numbers; a single process is then taken to be this one.
-    others = [pid for pid in processes or [] if pid != facts["own_process"]]
-    if facts["own_process"] not in (processes or []):
-        others = others[1:]
+def _company(facts: Facts, before: list[int] | None, after: list[int] | None) -> list[Flag]:
+    """Flag processes that used the GPU at either end of the window."""
+    others = max(_others(facts, before), _others(facts, after), key=len)
     return [Flag(kind="gpu_company", message=f"{len(others)} other process(es) use the GPU")] if others else []
+
+
+def _others(facts: Facts, processes: list[int] | None) -> list[int]:
+    # Inside a container NVML may list host numbers; a single process is then taken to be this one.
+    listed = processes or []
+    others = [pid for pid in listed if pid != facts["own_process"]]
+    return others if facts["own_process"] in listed else others[1:]
 
 
 def _share(before: int | None, after: int | None, interval: Interval) -> float | Absent:

@@ -7,6 +7,7 @@ the trapezoid integral of power between the two clock readings of the window, wi
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import multiprocessing
 import signal
@@ -77,6 +78,15 @@ class PowerProcess:
             raise MeterError("the power sampler has ended") from error
         samples: list[PowerSample] = [(int(at), float(watts)) for at, watts in self._receive(ANSWER_TIMEOUT_S)]
         return samples
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that the sampling process has used."""
+        psutil: Any = importlib.import_module("psutil")
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.NoSuchProcess as error:
+            raise MeterError("the power sampler has ended") from error
+        return float(times.user + times.system)
 
     def _receive(self, timeout_s: float) -> Any:
         try:

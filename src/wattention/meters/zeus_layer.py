@@ -2,7 +2,8 @@
 
 zeus knows the vendors (NVML, ROCm, RAPL, Apple silicon, Jetson); this file asks it, says precisely why something is
 missing and how to get it, and keeps what must not be added twice apart: ``psys`` is the whole platform and contains
-the packages. zeus is the optional extra ``energy`` and is imported here only, when a meter opens.
+the packages. zeus is the optional extra ``energy`` and is imported here only, when a meter opens. Without it NVIDIA's
+counter is read directly (nvml_direct.py) and RAPL is missing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from wattention.meters.base import MeterError, device_type, is_cuda
-from wattention.meters.environment import is_virtual_machine
+from wattention.meters.environment import cpu_vendor, is_virtual_machine
 
 INSTALL = "pip install 'wattention[energy]'"
+UDEV_RULE = 'ACTION=="add", SUBSYSTEM=="powercap", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
+UDEV_FILE = "/etc/udev/rules.d/70-rapl.rules"
+
+
+class SensorClosedError(MeterError):
+    """A sensor is there and this user may not read it.
+
+    Args:
+        path: the file, or what stands for it.
+        commands: what to type, as root, to be allowed: until the next boot first, for good second.
+    """
+
+    def __init__(self, path: str, commands: tuple[str, ...], *, otherwise: str = "") -> None:
+        self.path, self.commands = path, commands
+        said = " or, for good, ".join(commands)
+        super().__init__(f"{path} is readable by root only: {said}{otherwise}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +49,7 @@ class Domain:
         read_j: returns joules since some fixed instant.
         wrap_j: where the counter starts again at 0, or None.
         in_total: False for a domain that contains others of the list.
+        sensor_class: its row in sensor_class.py.
     """
 
     name: str
@@ -40,6 +58,7 @@ class Domain:
     read_j: Callable[[], float]
     wrap_j: float | None = None
     in_total: bool = True
+    sensor_class: str = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,35 +94,66 @@ def load_zeus(module: str) -> Any:
         raise MeterError(f"zeus is not installed ({error}): {INSTALL}") from error
 
 
+def _device_errors() -> tuple[type[BaseException], ...]:
+    """What zeus and NVML raise, as far as they are installed."""
+    found: list[type[BaseException]] = [ImportError, OSError, ValueError, RuntimeError, TimeoutError]
+    for module, name in (("zeus.exception", "ZeusBaseError"), ("pynvml", "NVMLError")):
+        try:
+            found.append(getattr(importlib.import_module(module), name))
+        except ImportError:
+            continue
+    return tuple(found)
+
+
 def guarded(call: Callable[[], Any], what: str) -> Any:
-    """Call into zeus; any failure of a device or its library becomes a MeterError that says what was being done."""
-    base = load_zeus("zeus.exception").ZeusBaseError
+    """Call into a device layer; any failure of it becomes a MeterError that says what was being done."""
     try:
         return call()
-    except (base, ImportError, OSError, ValueError, RuntimeError, TimeoutError) as error:
+    except MeterError:
+        raise
+    except _device_errors() as error:
+        if "NoPermission" in type(error).__name__ or "Insufficient Permissions" in str(error):
+            raise SensorClosedError(
+                f"the GPU's counter ({what}: {error})",
+                ("ls -l /dev/nvidiactl shows the group to join: sudo usermod -aG GROUP $USER",),
+            ) from error
         raise MeterError(f"{what}: {type(error).__name__}: {error}") from error
 
 
+def list_gpus() -> tuple[list[Any], str]:
+    """Return (the GPUs that can be measured, how they are read), through zeus or else through NVML."""
+    try:
+        layer = load_zeus("zeus.device.gpu")
+    except MeterError as error:
+        from wattention.meters.nvml_direct import ROUTE, list_nvml_gpus
+
+        try:
+            return list(list_nvml_gpus()), ROUTE
+        except MeterError as direct:
+            raise MeterError(f"{direct}; {error}") from error
+    return list(guarded(lambda: layer.get_gpus().gpus, "no GPU energy counter")), "through zeus"
+
+
 def find_gpu(device: str) -> tuple[int, Any, str]:
-    """Return (position in zeus's list, zeus's GPU, how it was matched) for one of torch's devices.
+    """Return (position in the list, the GPU, how it was matched and is read) for one of torch's devices.
 
     torch and NVML may count GPUs in different orders, so the two are matched by UUID where both tell it.
     """
-    gpus = guarded(lambda: load_zeus("zeus.device.gpu").get_gpus().gpus, "no GPU energy counter")
+    gpus, route = list_gpus()
     import torch
 
     index = torch.device(device).index or 0
     uuid = str(getattr(torch.cuda.get_device_properties(index), "uuid", "")) if torch.cuda.is_available() else ""
     for position, gpu in enumerate(gpus):
         if uuid and uuid in nvml_uuid(gpu):
-            return position, gpu, "matched by UUID"
+            return position, gpu, f"matched by UUID, {route}"
     if index >= len(gpus):
         raise MeterError(f"torch's {device} is not among the {len(gpus)} GPUs that can be measured")
-    return index, gpus[index], "matched by index: UUIDs cannot be read"
+    return index, gpus[index], f"matched by index: UUIDs cannot be read; {route}"
 
 
 def nvml_uuid(gpu: Any) -> str:
-    """Return the UUID of one of zeus's NVIDIA GPUs, or an empty string."""
+    """Return the UUID of one of NVIDIA's GPUs, or an empty string."""
     try:
         pynvml: Any = importlib.import_module("pynvml")
         return str(pynvml.nvmlDeviceGetUUID(gpu.handle))
@@ -120,13 +170,19 @@ def _gpu_domain(device: str) -> Domain:
         raise MeterError(
             f"{name} has no total energy counter that can be trusted (NVIDIA: Volta or newer; AMD: ROCm 6.2 or newer)"
         )
-    vendor = "ROCm energy accumulator" if "amd" in type(gpu).__module__ else "NVML total energy consumption"
+    amd = is_amd(gpu)
     return Domain(
         name=f"gpu{position}",
         device=f"{name} ({matched})",
-        counter=vendor,
+        counter="ROCm energy accumulator" if amd else "NVML total energy consumption",
         read_j=lambda: float(guarded(gpu.get_total_energy_consumption, f"{name} lost")) / 1e3,
+        sensor_class="rocm" if amd else "nvml",
     )
+
+
+def is_amd(gpu: Any) -> bool:
+    """Whether one of zeus's GPUs is AMD's."""
+    return "amd" in type(gpu).__module__
 
 
 def _rapl() -> list[Domain]:
@@ -136,11 +192,8 @@ def _rapl() -> list[Domain]:
         raise MeterError(_why_no_rapl(rapl.RAPL_DIR))
     folder = rapl.RAPL_DIR if Path(rapl.RAPL_DIR).exists() else rapl.CONTAINER_RAPL_DIR
     closed = _unreadable(folder)
-    if closed is not None and not any(os.environ.get(name) for name in ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")):
-        raise MeterError(
-            f"{closed} is readable by root only: sudo chmod a+r {folder}/*/energy_uj {folder}/*/*/energy_uj (until the "
-            "next boot), or run the daemon zeusd as root and set ZEUSD_SOCK_PATH to its socket"
-        )
+    if closed and not any(os.environ.get(name) for name in ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")):
+        raise _closed(closed)
     domains: list[Domain] = []
     for cpu in guarded(lambda: cpu_layer.get_cpus().cpus, "RAPL counters cannot be opened"):
         domains.extend(_rapl_domains(cpu))
@@ -166,6 +219,7 @@ def _rapl_domains(cpu: Any) -> list[Domain]:
             read_j=lambda: read("cpu_mj"),
             wrap_j=zone.max_energy_range_uj / 1e6 if zone is not None else None,
             in_total=not whole_platform,
+            sensor_class="rapl_amd" if "amd" in cpu_vendor().lower() else "rapl_intel",
         )
     ]
     if guarded(cpu.supports_get_dram_energy_consumption, f"RAPL {zone_name}"):
@@ -177,6 +231,7 @@ def _rapl_domains(cpu: Any) -> list[Domain]:
                 read_j=lambda: read("dram_mj"),
                 wrap_j=dram.max_energy_range_uj / 1e6 if dram is not None else None,
                 in_total=not whole_platform,
+                sensor_class="rapl_dram",
             )
         )
     return domains
@@ -193,11 +248,25 @@ def _why_no_rapl(folder: str) -> str:
     )
 
 
-def _unreadable(folder: str) -> Path | None:
-    for path in sorted(Path(folder).glob("intel-rapl:*/energy_uj")):
-        if not os.access(path, os.R_OK):
-            return path
-    return None
+def _unreadable(folder: str) -> list[Path]:
+    """Return the counters that zeus will open and this user may not read."""
+    zones = Path(folder).glob("intel-rapl:*")
+    files = [path for zone in zones for path in (zone / "energy_uj", *zone.glob("intel-rapl:*/energy_uj"))]
+    return [path for path in sorted(files) if path.exists() and not os.access(path, os.R_OK)]
+
+
+def _closed(files: list[Path]) -> SensorClosedError:
+    others = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
+    names = " ".join(str(path) for path in files)
+    return SensorClosedError(
+        f"{files[0]}{others}",
+        (
+            f"sudo chmod a+r {names} (until the next boot)",
+            f"echo '{UDEV_RULE}' | sudo tee {UDEV_FILE} && sudo udevadm control --reload && "
+            "sudo udevadm trigger --action=add --subsystem-match=powercap",
+        ),
+        otherwise="; or run the daemon zeusd as root and set ZEUSD_SOCK_PATH to its socket",
+    )
 
 
 def _soc() -> list[Domain]:
@@ -219,6 +288,7 @@ def _soc() -> list[Domain]:
             counter=f"{type(soc).__name__} energy of {name.removesuffix('_mj')}",
             read_j=reader(name),
             in_total=name == whole or (parts_counted and name in counted),
+            sensor_class="soc",
         )
         for name in names
     ]
