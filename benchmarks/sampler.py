@@ -47,6 +47,17 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def compare(times: dict[str, list[float]]) -> dict[str, Any]:
+    """Median ratio to the bare loop, with its interval, printed and returned."""
+    found: dict[str, Any] = {}
+    for name in ("panel", "sampler"):
+        ratios = [one / bare for one, bare in zip(times[name], times["bare"], strict=True)]
+        low, high = interval(ratios)
+        found[name] = {"median_of_ratios": statistics.median(ratios), "low": low, "high": high}
+        print(f"{name:8} over bare: {found[name]['median_of_ratios']:.4f}  95 % [{low:.4f}, {high:.4f}]")
+    return found
+
+
 def main() -> None:
     # Not at the top: the sampling process imports this file too, and needs none of it.
     import torch
@@ -101,12 +112,7 @@ def main() -> None:
     finally:
         os.kill(process.pid, signal.SIGCONT)
         process.close()
-    found: dict[str, Any] = {}
-    for name in ("panel", "sampler"):
-        ratios = [one / bare for one, bare in zip(times[name], times["bare"], strict=True)]
-        low, high = interval(ratios)
-        found[name] = {"median_of_ratios": statistics.median(ratios), "low": low, "high": high}
-        print(f"{name:8} over bare: {found[name]['median_of_ratios']:.4f}  95 % [{low:.4f}, {high:.4f}]")
+    found = compare(times)
     share = used_s / sampled_s / threads
     print(f"the sampling process used {share:.3%} of {threads} cores (goal {GOAL:.1%}); sensor: {process.sensor}")
     write_result(
