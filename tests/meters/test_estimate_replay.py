@@ -60,6 +60,32 @@ def test_the_users_figures_are_named_as_theirs():
     assert "given by the user" in choose_cpu_power(watts_per_core=3.5).source
 
 
+def test_a_tdp_is_a_range_and_watts_of_a_core_leave_only_the_idle_share_open():
+    by_tdp = estimate_cpu_energy(
+        TIME, measured(20.0, "s", "getrusage"), power=choose_cpu_power(tdp_w=40, cores=2), cores=2
+    )
+    assert by_tdp.energy_j.value == 400  # two cores busy for ten seconds at 20 W
+    assert (by_tdp.energy_j.low, by_tdp.energy_j.high) == (200, 520)
+    assert "busy 50% to 130% of it, assumed" in by_tdp.energy_j.source
+    power = choose_cpu_power(watts_per_core=20)
+    busy = estimate_cpu_energy(TIME, measured(20.0, "s", "getrusage"), power=power, cores=2).energy_j
+    assert (busy.low, busy.value, busy.high) == (400, 400, 400)
+    half = estimate_cpu_energy(TIME, measured(10.0, "s", "getrusage"), power=power, cores=2).energy_j
+    assert half.low == 200 < half.value < half.high == 300
+
+
+def test_the_ratio_of_two_estimates_is_that_of_cpu_seconds_where_cores_are_as_busy():
+    power = choose_cpu_power(tdp_w=65, cores=2)
+    short, long = (
+        estimate_cpu_energy(
+            measured(s, "s", "clock"), measured(1.5 * s, "s", "getrusage"), power=power, cores=2
+        ).energy_j
+        for s in (10.0, 25.0)
+    )
+    for name in ("low", "value", "high"):
+        assert getattr(long, name) / getattr(short, name) == pytest.approx(2.5)
+
+
 @pytest.mark.parametrize("wrong", [{"watts_per_core": 0}, {"tdp_w": -5}, {"watts_per_core": 3, "tdp_w": 65}])
 def test_impossible_watts_are_refused(wrong):
     with pytest.raises(UserError):

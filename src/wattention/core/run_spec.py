@@ -5,6 +5,7 @@ The specification is stored beside the records; a run resumes only under the sam
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -34,6 +35,9 @@ class MeasureSpec(Spec):
     Args:
         warmup_steps: training steps before the measured ones (they also fault in memory and compile).
         decode_tokens: tokens generated one by one after the prefill.
+        record_meters: folder to keep every cell's raw meter readings in; None keeps none.
+        replay_meters: folder of such readings to play instead of opening the machine's meters: the records are
+            stamped simulated, and the work is done all the same.
         lengths: sequence lengths at which one attention layer is timed, forward and backward; empty for none.
         length_budget_s: time to spend on one length beyond the least number of repeats.
         cpu_watts_per_core: power of one busy core, for the estimate made where no energy counter can be read.
@@ -41,6 +45,8 @@ class MeasureSpec(Spec):
 
     warmup_steps: int = Field(default=2, ge=0)
     decode_tokens: int = Field(default=32, ge=1)
+    record_meters: Path | None = None
+    replay_meters: Path | None = None
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     length_budget_s: float = Field(default=0.1, ge=0)
     cpu_watts_per_core: float | None = Field(default=None, gt=0)

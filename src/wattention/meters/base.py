@@ -24,6 +24,8 @@ from wattention.core.quantities import Absent, Origin, Reading
 Kind = Literal["counter", "gauge", "peak"]
 Sample = dict[str, Any]
 """What one read of an instrument returned: plain JSON values."""
+SIMULATED = "simulated: "
+"""How the source of a reading begins that no instrument of this machine gave."""
 Facts = dict[str, Any]
 """What an instrument knows once, when it opens: plain JSON values."""
 

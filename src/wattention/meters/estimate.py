@@ -5,8 +5,11 @@ CPU, from CPU seconds (which are measured) and watts per logical core (which are
     E = elapsed x cores x idle W a core  +  CPU seconds x (busy - idle) W a core
         ^ idle share: what the machine draws anyway  ^ what the work adds
 
-The same sum with the low, central and high watts gives the range. It covers processor and memory as data sheets count
-them, and no mechanism may be called more frugal by it than its seconds say: an estimate knows time, not power.
+The same sum with the low, central and high watts gives the range: all low, or all high, because the watts of one
+machine are wrong the same way in every term. The range is no confidence interval; nothing random is in it. It covers
+processor and memory as data sheets count them. An estimate knows time, not power, so no mechanism may be called more
+frugal by it than its seconds say: in a ratio of two estimates on one machine the watts cancel as far as both keep the
+same share of the cores busy, and what is left is the ratio of their CPU seconds.
 
 GPU, only when asked for: E = elapsed x (idle share + (1 - idle share) x utilisation) x board power limit.
 """
@@ -57,6 +60,9 @@ class CpuPower:
 IDLE_FRACTION = Range(low=0.0, central=0.21, high=0.5)
 """Idle over busy watts where only the busy ones are known: 0.74 / 3.5 of the server figures is 0.21."""
 
+TDP_SHARE = Range(low=0.5, central=1.0, high=1.3)
+"""Sustained draw of a fully busy processor over its TDP: light code stays far below, boost goes above for minutes."""
+
 SERVER = CpuPower(
     idle_w=Range(low=0.4, central=0.74, high=1.2),
     busy_w=Range(low=1.9, central=3.5, high=6.0),
@@ -91,9 +97,13 @@ def choose_cpu_power(
     if given is not None and not given > 0:
         raise UserError("watts of a processor", got=given, wanted="a positive number")
     if watts_per_core is not None:
-        return _user_power(watts_per_core, f"{watts_per_core:g} W a busy core, given by the user")
+        given_w = Range(low=watts_per_core, central=watts_per_core, high=watts_per_core)
+        return _user_power(given_w, f"{watts_per_core:g} W a busy core, given by the user and taken as exact")
     if tdp_w is not None:
-        return _user_power(tdp_w / count, f"TDP of {tdp_w:g} W over {count} logical cores, given by the user")
+        share = tdp_w / count
+        busy_w = Range(low=share * TDP_SHARE.low, central=share, high=share * TDP_SHARE.high)
+        said = f"TDP of {tdp_w:g} W over {count} logical cores, given by the user"
+        return _user_power(busy_w, f"{said}; busy {TDP_SHARE.low:.0%} to {TDP_SHARE.high:.0%} of it, assumed")
     from wattention.meters.environment import is_virtual_machine
 
     if is_virtual_machine() or count >= 32:
@@ -101,12 +111,13 @@ def choose_cpu_power(
     return PERSONAL
 
 
-def _user_power(busy_w: float, source: str) -> CpuPower:
+def _user_power(busy_w: Range, source: str) -> CpuPower:
     idle = Range(
-        low=busy_w * IDLE_FRACTION.low, central=busy_w * IDLE_FRACTION.central, high=busy_w * IDLE_FRACTION.high
+        low=busy_w.low * IDLE_FRACTION.low,
+        central=busy_w.central * IDLE_FRACTION.central,
+        high=busy_w.high * IDLE_FRACTION.high,
     )
-    busy = Range(low=busy_w, central=busy_w, high=busy_w)
-    return CpuPower(idle_w=idle, busy_w=busy, source=f"{source}; idle 0 to {IDLE_FRACTION.high:.0%} of it, assumed")
+    return CpuPower(idle_w=idle, busy_w=busy_w, source=f"{source}; idle 0 to {IDLE_FRACTION.high:.0%} of it, assumed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,11 +79,17 @@ class PowerProcess:
         samples: list[PowerSample] = [(int(at), float(watts)) for at, watts in self._receive(ANSWER_TIMEOUT_S)]
         return samples
 
+    @property
+    def pid(self) -> int:
+        """The sampling process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """Return the CPU seconds that the sampling process has used."""
         psutil: Any = importlib.import_module("psutil")
         try:
-            times = psutil.Process(self._process.pid).cpu_times()
+            times = psutil.Process(self.pid).cpu_times()
         except psutil.NoSuchProcess as error:
             raise MeterError("the power sampler has ended") from error
         return float(times.user + times.system)

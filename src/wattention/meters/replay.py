@@ -3,12 +3,17 @@
 A recording is a list of raw windows: clock readings, facts and samples, before any interpretation. Playing it back
 sends the same samples through the same pure ``interpret`` functions, so the same readings come out; every source is
 marked ``simulated`` and so is the window. Faults are put in by editing the samples.
+
+A whole comparison is recorded with ``measure.record_meters = FOLDER`` and played with ``measure.replay_meters``: one
+file for each cell and panel, ``train-sdpa-0.json``, a second panel of the same cell ``train-sdpa-0.2.json``. Played
+cells do the same work as recorded ones; only what the meters say comes from the recording.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ from typing import Any
 from wattention.core.errors import UserError
 from wattention.core.quantities import Reading, reading_from_json
 from wattention.meters.base import METERS, Facts, Interval, MeterError, OpenedMeters, OpenMeter, Sample
-from wattention.meters.window import MeasuringWindow, Panel, RawWindow
+from wattention.meters.window import MeasuringWindow, Panel, RawWindow, panels_from
 
 SCHEMA = 1
 
@@ -39,7 +44,8 @@ class Recording:
         }
 
     def save(self, path: Path) -> None:
-        """Write the recording as JSON."""
+        """Write the recording as JSON, making its folder."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
 
@@ -169,3 +175,82 @@ class ReplayPanel(Panel):
     def measure_own_cost(self, repeats: int = 5) -> dict[str, Reading]:
         """Return the recorded cost: an empty window of a recording cannot be measured."""
         return dict(self._own_cost)
+
+
+class RecordingPanel(Panel):
+    """A panel that keeps all its windows and writes them to a file when it closes, also after a failure.
+
+    Args:
+        panel: the panel to record.
+        path: where the recording goes.
+    """
+
+    def __init__(self, panel: Panel, path: Path) -> None:
+        super().__init__(panel.meters, simulated=panel.simulated)
+        self._panel, self._path = panel, path
+        self._windows: list[MeasuringWindow] = []
+        self._own_cost: dict[str, Reading] = {}
+
+    def window(self) -> MeasuringWindow:
+        """Return a new window of the panel, to be kept."""
+        window = self._panel.window()
+        self._windows.append(window)
+        return window
+
+    def measure_own_cost(self, repeats: int = 5) -> dict[str, Reading]:
+        """Measure what measuring costs; these empty windows are no part of the recording."""
+        self._own_cost = self._panel.measure_own_cost(repeats)
+        return self._own_cost
+
+    def close(self) -> None:
+        """Write the recording and give all devices back."""
+        closed = [window for window in self._windows if window.raw is not None]
+        record(closed, self, self._own_cost).save(self._path)
+        self._panel.close()
+
+
+@contextmanager
+def recording_panels(folder: Path, name: str) -> Iterator[None]:
+    """Record every panel that the body opens, under ``name`` in ``folder``."""
+    paths = _paths(folder, name)
+
+    def opener(device: str, names: Sequence[str] | None) -> Panel:
+        return RecordingPanel(Panel.open_here(device, names), paths())
+
+    with panels_from(opener):
+        yield
+
+
+@contextmanager
+def replayed_panels(folder: Path, name: str) -> Iterator[None]:
+    """Answer every panel that the body opens with a recording of ``name`` in ``folder``.
+
+    Errors: UserError, when the body opens a panel that was not recorded.
+    """
+    paths = _paths(folder, name)
+
+    def opener(device: str, names: Sequence[str] | None) -> Panel:
+        path = paths()
+        if not path.is_file():
+            raise UserError(
+                "these meters were not recorded",
+                got=str(path),
+                wanted=f"one of the {len(list(folder.glob('*.json')))} recordings of {folder}",
+                do="record a run of the same mechanisms and blocks with measure.record_meters",
+            )
+        return ReplayPanel(load_recording(path))
+
+    with panels_from(opener):
+        yield
+
+
+def _paths(folder: Path, name: str) -> Callable[[], Path]:
+    """Return a function that names one file after the other."""
+    count = 0
+
+    def following() -> Path:
+        nonlocal count
+        count += 1
+        return folder / (f"{name}.json" if count == 1 else f"{name}.{count}.json")
+
+    return following

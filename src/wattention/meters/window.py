@@ -13,7 +13,9 @@ in a ``finally``: a failing step leaves a failed window with its readings, not a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -21,6 +23,7 @@ from typing import Any
 
 from wattention.core.quantities import Absent, Quantity, Reading, measured
 from wattention.meters.base import (
+    SIMULATED,
     Facts,
     Flag,
     Interval,
@@ -207,7 +210,7 @@ def _stamped(reading: Reading) -> Reading:
         value=reading.value,
         unit=reading.unit,
         origin=reading.origin,
-        source=f"simulated: {reading.source}",
+        source=f"{SIMULATED}{reading.source}",
         low=reading.low,
         high=reading.high,
     )
@@ -234,7 +237,16 @@ class Panel:
 
     @classmethod
     def open(cls, device: str, names: Sequence[str] | None = None) -> Panel:
-        """Open the default meters of a device, or the named ones."""
+        """Open the default meters of a device, or the named ones.
+
+        Inside of :func:`panels_from`, whoever called that decides where the meters come from.
+        """
+        opener = _OPENER.get()
+        return cls.open_here(device, names) if opener is None else opener(device, names)
+
+    @classmethod
+    def open_here(cls, device: str, names: Sequence[str] | None = None) -> Panel:
+        """Open the meters of this machine, whatever :func:`panels_from` says."""
         return cls(open_meters(device, names), synchronise=synchronise_of(device))
 
     def window(self) -> MeasuringWindow:
@@ -280,3 +292,20 @@ class Panel:
 
     def __exit__(self, *ignored: object) -> None:
         self.close()
+
+
+PanelOpener = Callable[[str, Sequence[str] | None], Panel]
+_OPENER: ContextVar[PanelOpener | None] = ContextVar("panel_opener", default=None)
+
+
+@contextmanager
+def panels_from(opener: PanelOpener) -> Iterator[None]:
+    """Let ``opener`` answer every :meth:`Panel.open` of the body: to record what meters read, or to play it back.
+
+    The laboratory asks for a panel without knowing which; the launcher that starts a cell decides.
+    """
+    token = _OPENER.set(opener)
+    try:
+        yield
+    finally:
+        _OPENER.reset(token)

@@ -15,13 +15,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
+from urllib.parse import quote
 
+from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord, Status
 from wattention.core.run_spec import CellSpec
+from wattention.meters.base import SIMULATED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +135,26 @@ def _failed(cell: CellSpec, status: Status, detail: str, started: str) -> CellRe
     return CellRecord(key=cell.key, order=cell.order, status=status, detail=detail, started_utc=started)
 
 
+@contextlib.contextmanager
+def meters_of(cell: CellSpec) -> Iterator[None]:
+    """Let the cell measure with this machine's meters, recording them or playing a recording where its run says so."""
+    from wattention.meters.replay import recording_panels, replayed_panels
+
+    measure, name = cell.run.measure, f"{cell.key.kind}-{quote(cell.key.mechanism, safe='')}-{cell.key.block}"
+    with contextlib.ExitStack() as stack:
+        if measure.replay_meters is not None:
+            stack.enter_context(replayed_panels(measure.replay_meters, name))
+        elif measure.record_meters is not None:
+            stack.enter_context(recording_panels(measure.record_meters, name))
+        yield
+
+
+def _is_played(record: CellRecord) -> bool:
+    """Whether a reading came from a recording; a replayed run has cells, such as gates, that open no meters."""
+    readings = (reading for phase in record.phases.values() for reading in phase.readings.values())
+    return any(isinstance(reading, Quantity) and reading.source.startswith(SIMULATED) for reading in readings)
+
+
 def _run_in_child(cell: CellSpec, pipe: Connection, log: str) -> None:
     """Body of a cell's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
@@ -140,7 +163,9 @@ def _run_in_child(cell: CellSpec, pipe: Connection, log: str) -> None:
         try:
             from wattention.lab.cell import run_cell
 
-            record = run_cell(cell, progress=lambda **event: pipe.send(Progress(**event)))
+            with meters_of(cell):
+                record = run_cell(cell, progress=lambda **event: pipe.send(Progress(**event)))
+            record = replace(record, simulated=_is_played(record))
         except BrokenPipeError:
             sys.exit(1)  # the parent is gone, nobody wants the record
         except BaseException as error:
