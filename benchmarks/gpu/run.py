@@ -13,12 +13,13 @@ the idle device is measured before and after each shape, and net energy is gross
     python benchmarks/gpu/run.py --out $OUT                    on a machine with one GPU, no network
     python benchmarks/gpu/run.py --out /tmp/dry --dry-device   the same program here: CPU, small sizes, simulated meters
 
-Writes OUT/gpu.json, and OUT/study-shape and OUT/long-shape as run folders for ``wattention report``; prints a table last.
+Writes OUT/gpu.json, and OUT/study-shape and OUT/long-shape as run folders for ``wattention report``; prints a table.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib.util
 import json
@@ -26,7 +27,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -299,10 +299,11 @@ def test_meters(session: Session, share_s: float) -> dict[str, Any]:
     """What this machine's meters are worth: ``wattention meter selftest``."""
     from wattention.meters.selftest import run_selftest
     from wattention.meters.selftest_load import open_rig
+    from wattention.meters.simulated import DeviceTraits, SimulatedDevice
 
-    rig = open_rig(session.device)
+    rig = SimulatedDevice(DeviceTraits()).open_rig() if session.dry else open_rig(session.device)
     with rig.panel:
-        return run_selftest(rig, seconds=3.0 if session.dry else min(share_s, rig.needed_s())).to_json()
+        return run_selftest(rig, seconds=None if session.dry else min(share_s, rig.needed_s())).to_json()
 
 
 GPT2_FIELDS: dict[str, Any] = {
@@ -365,12 +366,6 @@ def _number(row: Mapping[str, float], key: str, factor: float = 1.0) -> str:
     return f"{row[key] * factor:.4g}" if key in row else "-"
 
 
-@contextmanager
-def simulated_meters(dry: bool) -> Iterator[None]:
-    """For a dry run: every panel that opens reads a recorded device instead of this machine's."""
-    yield
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run all parts within the budget; see the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -390,7 +385,11 @@ def main(arguments: list[str] | None = None) -> int:
         dry=options.dry_device,
         mechanisms=tuple(options.mechanism or STUDY_MECHANISMS),
     )
-    with simulated_meters(options.dry_device):
+    with contextlib.ExitStack() as stack:
+        if options.dry_device:
+            from gpu.dry_device import dry_meters
+
+            stack.enter_context(dry_meters())
         run_parts(session, PARTS)
     print_table(session.result)
     print(f"\nwritten to {session.out / 'gpu.json'}")
