@@ -29,7 +29,7 @@ class MechanismChoice(Spec):
 
 
 class CarbonSpec(Spec):
-    """What a joule of this run's electricity emits, and who says so; resolved once, so that a table may change later."""
+    """What a joule of this run's electricity emits, and who says so; resolved once, since tables change."""
 
     kg_per_j: float = Field(gt=0)
     source: str = Field(min_length=1)
