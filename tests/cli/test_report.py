@@ -88,3 +88,13 @@ def test_damaged_half_written_and_newer_lines_are_named_and_the_rest_is_used(run
 
 def test_watching_a_finished_run_says_so(run):
     assert "finished; see: wattention report r" in wattention("watch", "r").stdout
+
+
+def test_a_carbon_factor_can_be_given_when_the_report_is_made(run):
+    assert "no factor given: --carbon" in wattention("report", "r", "--format", "csv").stdout
+    given = wattention("report", "r", "--format", "csv", "--carbon", "FR-2023").stdout
+    assert "56 g CO2e/kWh, France 2023" in given
+    assert "no factor given" not in given
+    wrong = wattention("report", "r", "--carbon", "Frence")
+    assert isinstance(wrong.exception, UserError)
+    assert "did you mean France" in str(wrong.exception)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattention.analysis.blocks import BlockModel, Ratio, fit_blocks
+from wattention.analysis.carbon import carbon_of
 from wattention.analysis.cells import by_block
 from wattention.analysis.crossover import Crossover
+from wattention.analysis.energy import GROSS, NET, TRAIN, Trained, energies, frugal, summarise
 from wattention.analysis.lengths import LengthPoint, find_crossovers, measure_lengths
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord, Phase
@@ -121,6 +123,13 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
             best[label].add(measure.key)
         if measure.key == "step_s" and model is not None and reference in model.labels:
             ratios = model.ratios_to(reference)
+    cells = {label: trained.get(label, {}) for label in labels}
+    for label, found in _propagated(spec, cells).items():
+        quantities[label].update(found)
+        best[label].discard(GROSS)
+    for key, net in ((GROSS, False), (NET, True)):
+        for label in frugal(energies(cells, TRAIN, net=net)):
+            best[label].add(key)
     lengths = measure_lengths(records, labels)
     return Comparison(
         spec=spec,
@@ -132,6 +141,19 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
         crossovers=find_crossovers(records, lengths),
         notes=_notes(spec, records),
     )
+
+
+def _propagated(spec: RunSpec, trained: Trained) -> dict[str, dict[str, Reading]]:
+    """Energy gross and net with the whole uncertainty of its instruments, and the emissions it stands for."""
+    gross, net = (summarise(energies(trained, TRAIN, net=net)) for net in (False, True))
+    return {
+        label: {
+            GROSS: gross[label],
+            NET: net[label],
+            "carbon_per_token_kg": carbon_of(gross[label], spec.measure.carbon),
+        }
+        for label in trained
+    }
 
 
 def _values(measure: Measure, by_block: Mapping[int, CellRecord]) -> dict[int, Reading]:

@@ -52,6 +52,9 @@ def compare(
     cpu_watts_per_core: Annotated[
         float | None, Option(help="Power of a busy core, for the energy estimate where no counter can be read.")
     ] = None,
+    carbon: Annotated[
+        str | None, Option(help="Carbon factor: '400 g/kWh', or a region: DE, DE-2023.  [none: no emissions]")
+    ] = None,
     out: Annotated[Path | None, Option(help="Run folder.  [runs/<time>]")] = None,
     resume: Annotated[
         bool, Option("--resume", help="Run only what is missing in --out, or in the newest run.")
@@ -74,7 +77,7 @@ def compare(
         "model": _given(context=context),
         "data": _given(text=text and text.resolve(), tokens=tokens and tokens.resolve(), task=task),
         "training": _given(steps=steps, batch=batch, precision=precision),
-        "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core),
+        "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core, carbon=carbon),
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
     _run(options, config=config, settings=setting or [], out=out, resume=resume, as_json=as_json)

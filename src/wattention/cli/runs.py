@@ -29,6 +29,9 @@ def report(
         str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}.  [the tables, in the terminal]")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    carbon: Annotated[
+        str | None, typer.Option(help="Carbon factor instead of the run's own: '400 g/kWh', or a region: DE-2023.")
+    ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Short for --format markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object a run.")] = False,
 ) -> None:
@@ -39,6 +42,8 @@ def report(
     from wattention.study.store import read_run
 
     read = [read_run(run) for run in runs]
+    if carbon is not None:
+        read = [_with_carbon(run, carbon) for run in read]
     form = "markdown" if markdown and form is None else form
     if out is None and form is None:
         for run in read:
@@ -50,6 +55,16 @@ def report(
     if as_json:
         for run in read:
             typer.echo(_json(run))
+
+
+def _with_carbon(run: StoredRun, text: str) -> StoredRun:
+    """The run as it would be had it been told this factor: records hold joules, so nothing is measured again."""
+    from dataclasses import replace
+
+    from wattention.study.configure import carbon_spec
+
+    measure = run.spec.measure.model_copy(update={"carbon": carbon_spec(text)})
+    return replace(run, spec=run.spec.model_copy(update={"measure": measure}))
 
 
 def list_runs(

@@ -29,6 +29,13 @@ class MechanismChoice(Spec):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
+class CarbonSpec(Spec):
+    """What a joule of this run's electricity emits, and who says so; resolved once, since tables change."""
+
+    kg_per_j: float = Field(gt=0)
+    source: str = Field(min_length=1)
+
+
 class MeasureSpec(Spec):
     """How the cells are measured.
 
@@ -41,6 +48,9 @@ class MeasureSpec(Spec):
         lengths: sequence lengths at which one attention layer is timed, forward and backward; empty for none.
         length_budget_s: time to spend on one length beyond the least number of repeats.
         cpu_watts_per_core: power of one busy core, for the estimate made where no energy counter can be read.
+        phase_energy: where a counter can be read, repeat the work of every phase and length until it is resolved, and
+            watch the idle machine; False measures the training alone.
+        carbon: the carbon factor the user named; None computes no emissions.
     """
 
     warmup_steps: int = Field(default=2, ge=0)
@@ -50,6 +60,8 @@ class MeasureSpec(Spec):
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     length_budget_s: float = Field(default=0.1, ge=0)
     cpu_watts_per_core: float | None = Field(default=None, gt=0)
+    phase_energy: bool = True
+    carbon: CarbonSpec | None = None
 
 
 class RunSpec(Spec):

@@ -1,7 +1,8 @@
 """Time one attention layer, forward and backward, over sequence lengths: where one mechanism overtakes another.
 
 Each length is a phase of its own, named by the length, with its raw samples. A length that does not fit ends in an
-absent reading with the reason, and the longer ones are not tried.
+absent reading with the reason, and the longer ones are not tried. Where an energy counter can be read the passes are
+repeated until it resolves them, at every length, and the idle machine is watched once before.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from wattention.core.quantities import Absent, Quantity, Reading, measured
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
+from wattention.lab.energy_phase import EnergyWindows
 from wattention.lab.failures import is_out_of_memory
 from wattention.lab.findings import Findings, ReportProgress, load_choice
+from wattention.lab.stage import Stage
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.tensor_memory import measure_peak_tensor_bytes
-from wattention.meters.window import synchronise_of
+from wattention.meters.window import Panel, synchronise_of
 
 LEAST_REPEATS = 3
 MOST_REPEATS = 50
+ENERGY_METERS = ("cpu", "energy", "sampled_power", "disturbance")
 
 
 def run_length_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
@@ -34,23 +38,29 @@ def run_length_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
     phases: dict[str, Phase] = {}
     too_long = ""
     lengths = sorted(cell.run.measure.lengths)
-    for done, tokens in enumerate(lengths):
-        progress(phase="lengths", done=done, total=len(lengths), text=f"T={tokens}")
-        if too_long:
-            phases[str(tokens)] = _absent_phase(too_long)
-            continue
-        try:
-            phases[str(tokens)] = _measure_length(cell, mechanism, config, tokens)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            phases[str(tokens)] = _absent_phase(f"out of memory at {tokens} tokens")
-        if isinstance(phases[str(tokens)].readings["layer_time_s"], Absent):
-            too_long = f"not tried: {tokens} tokens did not fit"
-    return Findings(phases=phases, facts={})
+    with Panel.open(cell.run.device, ENERGY_METERS) as panel:
+        energy = EnergyWindows(stage=Stage(cell=cell, panel=panel, progress=progress))
+        energy.watch_idle("before")
+        for done, tokens in enumerate(lengths):
+            progress(phase="lengths", done=done, total=len(lengths), text=f"T={tokens}")
+            if too_long:
+                phases[str(tokens)] = _absent_phase(too_long)
+                continue
+            try:
+                phases[str(tokens)] = _measure_length(cell, mechanism, config, tokens, energy)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                phases[str(tokens)] = _absent_phase(f"out of memory at {tokens} tokens")
+            if isinstance(phases[str(tokens)].readings["layer_time_s"], Absent):
+                too_long = f"not tried: {tokens} tokens did not fit"
+    watched = {name: phase for name, phase in energy.stage.phases.items() if name.startswith("idle_")}
+    return Findings(phases={**watched, **phases}, facts={})
 
 
-def _measure_length(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig, tokens: int) -> Phase:
+def _measure_length(
+    cell: CellSpec, mechanism: Mechanism, config: MechanismConfig, tokens: int, energy: EnergyWindows
+) -> Phase:
     model, device = cell.run.model, cell.run.device
     shape = AttentionShape(batch=1, tokens=tokens, width=model.width, heads=model.heads)
     misfit = _does_not_fit(mechanism, config, shape, device)
@@ -73,6 +83,7 @@ def _measure_length(cell: CellSpec, mechanism: Mechanism, config: MechanismConfi
     readings: dict[str, Reading] = {
         "layer_time_s": measured(statistics.median(samples), "s", how),
         "layer_peak_tensor_bytes": measure_peak_tensor_bytes(step, device=device),
+        **energy.of_pass(step, len(samples)),
     }
     return Phase(readings=readings, samples={"layer_step_s": tuple(samples)})
 

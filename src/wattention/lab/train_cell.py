@@ -2,19 +2,18 @@
 
 ::
 
-    build | warm-up steps | TRAINING STEPS | evaluate | energy | memory (profiled steps) | prefill | decode
+    build | idle | warm-up | TRAINING STEPS | evaluate | energy | memory (profiled steps) | prefill | decode | idle
 
 Only the training steps run inside the training window; the number of tokens is fixed, so that all mechanisms see the
-same text. The memory step and the kernel's name come from profiled steps afterwards, which are never timed.
+same text. The memory step and the kernel's name come from profiled steps afterwards, which are never timed. The idle
+windows, and those that repeat work for its energy, exist only where an energy counter does (energy_phase.py).
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,10 +25,12 @@ from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
-from wattention.lab.energy_phase import measure_training_energy
+from wattention.lab.energy_phase import EnergyWindows, Work
 from wattention.lab.findings import Findings, ReportProgress, load_choice
+from wattention.lab.power_trace import bound_traces
+from wattention.lab.stage import Stage
 from wattention.lab.training import DivergedError, Trainer
-from wattention.mechanisms.base import Mechanism, MechanismConfig
+from wattention.mechanisms.base import Cache, Mechanism, MechanismConfig
 from wattention.meters.kernels import record_kernels, title_of_kernels
 from wattention.meters.tensor_memory import measure_peak_tensor_bytes
 from wattention.meters.window import Panel
@@ -37,32 +38,6 @@ from wattention.model.gpt2 import GPT2
 
 PROMPT_REPEATS = 3
 PROGRESS_EVERY_S = 0.5
-
-
-@dataclass(kw_only=True)
-class Stage:
-    """What the phases of one training cell share."""
-
-    cell: CellSpec
-    panel: Panel
-    progress: ReportProgress
-    phases: dict[str, Phase] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Measure the body as one phase."""
-        window = self.panel.window()
-        with window:
-            yield
-        flags = tuple(flag.to_json() for flag in window.flags)
-        self.phases[name] = Phase(readings=window.readings, flags=flags)
-
-    def add(self, name: str, readings: Mapping[str, Reading], **samples: tuple[float, ...]) -> None:
-        """Add what the work of a measured phase found."""
-        phase = self.phases[name]
-        self.phases[name] = replace(
-            phase, readings={**phase.readings, **readings}, samples={**phase.samples, **samples}
-        )
 
 
 def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
@@ -74,18 +49,24 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         progress(phase="build")
         with stage.phase("build"):
             trainer = build_trainer(cell, mechanism, config)
+        energy = EnergyWindows(stage=stage)
+        progress(phase="idle")
+        energy.watch_idle("before")
         _train(stage, trainer, mechanism, config)
-        _evaluate(stage, trainer)
+        targets = _evaluate(stage, trainer)
         progress(phase="energy")
-        stage.phases["energy"] = measure_training_energy(
-            cell, panel, stage.phases["train"], trainer.step, cell.run.tokens_per_step
-        )
+        energy.of_training(trainer.step, cell.run.tokens_per_step)
+        energy.of_phase("build", Work())
+        energy.of_phase("warmup", Work())
+        energy.of_phase("evaluate", Work(do=trainer.evaluate, makes="targets", each=targets))
         progress(phase="memory")
         peak = measure_peak_tensor_bytes(trainer.step, device=cell.run.device)
         stage.phases["memory"] = Phase(readings={"peak_tensor_bytes": peak})
         kernels = record_kernels(trainer.step, device=cell.run.device)
         if cell.run.data.task == "text":
-            _generate(stage, trainer)
+            _generate(stage, trainer, energy)
+        progress(phase="idle")
+        energy.watch_idle("after")
     facts: dict[str, Any] = {
         "kernel": title_of_kernels(kernels),
         "kernel_names": list(kernels),
@@ -95,7 +76,7 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         "attends": attended_pairs(cell, mechanism, config),
         "window_cost": {name: reading.to_json() for name, reading in own_cost.items()},
     }
-    return Findings(phases=stage.phases, facts=facts)
+    return Findings(phases=bound_traces(stage.phases), facts=facts)
 
 
 def attended_pairs(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> dict[str, Any] | None:
@@ -186,12 +167,16 @@ def _predictions(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) 
     }
 
 
-def _evaluate(stage: Stage, trainer: Trainer) -> None:
+def _evaluate(stage: Stage, trainer: Trainer) -> int:
+    """Evaluate as a phase of its own; return how many targets that were."""
     stage.progress(phase="evaluate")
     with stage.phase("evaluate"):
         result = trainer.evaluate()
     how = f"loss on {result.targets} held-out tokens, after training"
-    found: dict[str, Reading] = {"heldout_nats_per_token": measured(result.loss, "nat/token", how)}
+    found: dict[str, Reading] = {
+        "targets": counted(result.targets, "token", "held-out targets of one evaluation"),
+        "heldout_nats_per_token": measured(result.loss, "nat/token", how),
+    }
     if stage.cell.run.data.task == "recall":
         found["recall_accuracy"] = measured(result.accuracy, "accuracy", f"{result.targets} held-out queries")
     elif result.bits_per_byte is None:
@@ -199,10 +184,11 @@ def _evaluate(stage: Stage, trainer: Trainer) -> None:
     else:
         found["heldout_bits_per_byte"] = measured(result.bits_per_byte, "bit/byte", how)
     stage.add("evaluate", found)
+    return result.targets
 
 
 @torch.inference_mode()
-def _generate(stage: Stage, trainer: Trainer) -> None:
+def _generate(stage: Stage, trainer: Trainer, energy: EnergyWindows) -> None:
     """Read a prompt of held-out text, then generate greedily: batch 1, evaluation mode, the mechanism's cache."""
     run, model = stage.cell.run, trainer.model
     decode_tokens = run.measure.decode_tokens
@@ -220,15 +206,31 @@ def _generate(stage: Stage, trainer: Trainer) -> None:
                 caches = model.new_caches(1)
                 logits = model.feed(prompt, caches)
         stage.add("prefill", {"prompts": counted(PROMPT_REPEATS, "1", f"repeats of {prompt_tokens} tokens")})
+        kept = copy.deepcopy(caches) if energy.repeats_phases else []
         stage.progress(phase="decode")
         with stage.phase("decode"):
-            for _ in range(decode_tokens):
-                token: Tensor = logits.argmax(dim=-1, keepdim=True)
-                logits = model.feed(token, caches)
-    length, cache_bytes = caches[0].length, sum(cache.nbytes for cache in caches)
-    how = f"caches of all layers after {length} tokens"
-    generated: dict[str, Reading] = {
-        "tokens": counted(decode_tokens, "token", "tokens generated one by one"),
-        "cache_bytes_per_token": counted(cache_bytes / length, "byte/token", how),
-    }
-    stage.add("decode", generated)
+            decode_greedily(model, caches, logits, decode_tokens)
+        length, cache_bytes = caches[0].length, sum(cache.nbytes for cache in caches)
+        how = f"caches of all layers after {length} tokens"
+        generated: dict[str, Reading] = {
+            "tokens": counted(decode_tokens, "token", "tokens generated one by one"),
+            "cache_bytes_per_token": counted(cache_bytes / length, "byte/token", how),
+        }
+        stage.add("decode", generated)
+        stage.progress(phase="energy")
+        read = Work(do=lambda: model.feed(prompt, model.new_caches(1)), makes="prompts")
+        energy.of_phase("prefill", read)
+        again = Work(
+            do=lambda: decode_greedily(model, copy.deepcopy(kept), logits, decode_tokens),
+            makes="tokens",
+            each=decode_tokens,
+            note="each from a copy of the prompt's caches, the copying included",
+        )
+        energy.of_phase("decode", again)
+
+
+def decode_greedily(model: GPT2, caches: list[Cache], logits: Tensor, tokens: int) -> None:
+    """Generate tokens one by one after the prompt that left these caches and logits (B, V)."""
+    for _ in range(tokens):
+        token = logits.argmax(dim=-1, keepdim=True)
+        logits = model.feed(token, caches)

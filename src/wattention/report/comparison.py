@@ -27,6 +27,14 @@ _MEASURED_COLUMNS: tuple[Column, ...] = (
     ),
     Column(key="cpu_s_per_step", heading="CPU s\n/step", help="CPU seconds of the process tree per training step"),
     Column(key="energy_per_token_j", heading="energy\n/token", help="joules per trained token"),
+    Column(
+        key="net_energy_per_token_j", heading="net of\nidle", help="joules per trained token above the idle machine's"
+    ),
+    Column(
+        key="carbon_per_token_kg",
+        heading="carbon\n/token",
+        help="energy per trained token times the factor of --carbon",
+    ),
     Column(key="prefill_s", heading="prefill", help="time to read a prompt, batch 1"),
     Column(key="decode_s_per_token", heading="decode\n/token", help="time per generated token, batch 1"),
     Column(key="cache_bytes_per_token", heading="cache\n/token", help="bytes kept for decoding, per token, all layers"),
@@ -147,11 +155,13 @@ def _ratio_text(summary: MechanismSummary, reference: str) -> str:
 
 def _length_section(comparison: Comparison) -> Section:
     lengths = sorted({length for points in comparison.lengths.values() for length in points})
+    measured = any(isinstance(p.energy_j, Quantity) for points in comparison.lengths.values() for p in points.values())
+    energy = (("energy", "energy"),) if measured else ()
     columns = (
         Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False),
         *(
             Column(key=f"{quantity}_{length}", heading=f"{heading}\nT={length}", help=f"{heading} at {length} tokens")
-            for quantity, heading in (("time", "time"), ("memory", "peak"))
+            for quantity, heading in (("time", "time"), ("memory", "peak"), *energy)
             for length in lengths
         ),
     )
@@ -160,6 +170,7 @@ def _length_section(comparison: Comparison) -> Section:
             Cell(content=label),
             *(Cell(content=_point(points, length).time_s) for length in lengths),
             *(Cell(content=_point(points, length).peak_bytes) for length in lengths),
+            *(Cell(content=_point(points, length).energy_j) for _ in energy for length in lengths),
         )
         for label, points in comparison.lengths.items()
         if points
@@ -182,7 +193,7 @@ def _crossover_section(comparison: Comparison) -> Section:
         *(
             Column(key=f"{rival}_{quantity}", heading=f"{adjective}\nthan {rival}", help="", numeric=False)
             for rival in ("baseline", "flash")
-            for quantity, adjective in (("time", "faster"), ("memory", "smaller"))
+            for quantity, adjective in (("time", "faster"), ("memory", "smaller"), ("energy", "less energy"))
             if any((rival, quantity) in found for found in comparison.crossovers.values())
         ),
     )

@@ -36,7 +36,12 @@ def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, A
         if summary.time_ratio is None
         else asdict(summary.time_ratio) | {"tie": summary.time_ratio.tie},
         "lengths": {
-            str(length): {"time": point.time_s.to_json(), "peak": point.peak_bytes.to_json()}
+            str(length): {
+                "time": point.time_s.to_json(),
+                "peak": point.peak_bytes.to_json(),
+                "energy": point.energy_j.to_json(),
+                "net_energy": point.net_energy_j.to_json(),
+            }
             for length, point in comparison.lengths[summary.label].items()
         },
         "crossovers": [

@@ -92,6 +92,15 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Band:
+    """A named stretch of the x axis, drawn as shading behind the series."""
+
+    name: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class View:
     """One way to look at a figure: its axes and series. A figure with several offers them by ``label``."""
 
@@ -100,6 +109,7 @@ class View:
     y: Axis
     series: tuple[Series, ...]
     stacked: bool = False
+    bands: tuple[Band, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -259,6 +259,7 @@ def _view_data(view: View) -> dict[str, Any]:
         "y": _axis_data(view.y),
         "stacked": view.stacked,
         "series": [_series_data(series) for series in view.series],
+        "bands": [{"name": band.name, "begin": band.begin, "end": band.end} for band in view.bands],
     }
 
 

@@ -91,17 +91,17 @@
       hoverinfo: series.quiet && !series.hover.length ? "skip" : "text",
       hovertext: series.hover.map(words),
     };
+    if (series.low.length) {
+      out.error_y = {
+        type: "data", symmetric: false, color: series.mark === "bars" ? style("--ink") : paint, thickness: 1.3, width: 4,
+        array: series.y.map((y, i) => series.high[i] - y), arrayminus: series.y.map((y, i) => y - series.low[i]),
+      };
+    }
     if (series.mark === "bars") return { ...out, type: "bar", marker: { color: paint, line: { color: style("--card"), width: 1 } } };
     out.type = "scatter";
     out.mode = { points: "markers", line: "lines", both: "lines+markers" }[series.mark];
     out.marker = { color: paint, size: 9, symbol: SYMBOLS[series.slot % 8], line: { color: style("--card"), width: 1 } };
     out.line = { color: paint, width: series.quiet ? 1.2 : 2, dash: series.quiet ? "dot" : DASHES[series.slot % 8] };
-    if (series.low.length) {
-      out.error_y = {
-        type: "data", symmetric: false, color: paint, thickness: 1.3, width: 4,
-        array: series.y.map((y, i) => series.high[i] - y), arrayminus: series.y.map((y, i) => y - series.low[i]),
-      };
-    }
     return out;
   };
 
@@ -113,6 +113,7 @@
       return `${tidy(value / 2 ** (10 * step))} ${["B", "KiB", "MiB", "GiB", "TiB"][step]}`;
     }
     if (unit === "token" && value < 10000) return String(Math.round(value));
+    if (unit === "%") return `${tidy(value)} %`;
     const suffix = SUFFIXES[unit] ?? "";
     if (unit === "ratio" || unit === "bit/byte" || value === 0) return tidy(value) + (value === 0 ? "" : suffix);
     const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "\u00b5"], [1e-9, "n"]];
@@ -157,6 +158,17 @@
     return { ...out, tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => pretty(tick, spec.unit)) };
   };
 
+  const bandShapes = (view) => view.bands.map((band, i) => ({
+    type: "rect", xref: "x", yref: "paper", x0: band.begin, x1: band.end, y0: 0, y1: 1, layer: "below",
+    fillcolor: style("--soft"), opacity: i % 2 ? 0.16 : 0.07, line: { width: 0 },
+  }));
+  const bandNames = (view) => {
+    const whole = view.bands.length ? view.bands[view.bands.length - 1].end - view.bands[0].begin : 1;
+    return view.bands.filter((band) => band.end - band.begin > whole * (narrow() ? 0.1 : 0.03)).map((band) => ({
+      xref: "x", yref: "paper", x: (band.begin + band.end) / 2, y: 0.02, yanchor: "bottom", textangle: -90, showarrow: false,
+      text: words(band.name), font: { size: 11, color: style("--soft") },
+    }));
+  };
   const layout = (view) => {
     const all = (name) => view.series.flatMap((s) => [...s[name], ...(name === "y" ? [...s.low, ...s.high] : [])]);
     const loud = view.series.filter((s) => !s.quiet);
@@ -164,6 +176,7 @@
     const heights = view.stacked && loud.length ? [0, ...stacks()] : all("y");
     return {
       xaxis: axis(view.x, all("x"), loud.flatMap((s) => s.x)), yaxis: axis(view.y, heights, loud.flatMap((s) => s.y)),
+      shapes: bandShapes(view), annotations: bandNames(view),
       barmode: view.stacked ? "stack" : "group", bargap: 0.35, showlegend: false, hovermode: "closest",
       margin: { l: 10, r: 12, t: 12, b: 10 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: style("--ink") },
@@ -193,7 +206,8 @@
     const own = state.get(holder);
     const list = holder.querySelector(".series");
     list.replaceChildren();
-    const named = own.figure.views[own.view].series.filter((s) => !s.quiet);
+    const loud = own.figure.views[own.view].series.filter((s) => !s.quiet);
+    const named = [...new Map(loud.map((s) => [s.name, s])).values()]; // parts of one line share its name
     if (named.length < 2) return;
     named.forEach((series) => {
       const button = document.createElement("button");

@@ -9,15 +9,18 @@ from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.records import CellRecord
 from wattention.report.comparison import comparison_document
 from wattention.report.document import Document, Figure, Section
+from wattention.report.energy_section import carbon_section, energy_section
 from wattention.report.figures import (
     block_differences,
     data_movement,
+    energy_phases,
     energy_quality,
     flop_parts,
     lengths,
     loss_curves,
     memory_parts,
     power_time,
+    power_trace,
 )
 from wattention.report.method_section import method_section, specification_section
 from wattention.study.store import StoredRun
@@ -27,8 +30,11 @@ Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
 FIGURES: tuple[Draw, ...] = (
     energy_quality.draw,
     power_time.draw,
+    energy_phases.draw,
+    power_trace.draw,
     lengths.draw_time,
     lengths.draw_memory,
+    lengths.draw_energy,
     loss_curves.draw,
     block_differences.draw,
     memory_parts.draw,
@@ -45,5 +51,10 @@ def run_document(run: StoredRun, comparison: Comparison | None = None) -> Docume
     figures = tuple(figure for draw in FIGURES if (figure := draw(comparison, run.records)) is not None)
     shown = (Section(title="Figures", figures=figures, detail=True),) if figures else ()
     first, *rest = short.sections
+    energy = tuple(
+        section
+        for section in (energy_section(comparison, run.records), carbon_section(comparison))
+        if section is not None
+    )
     method = (method_section(run), specification_section(run))
-    return replace(short, sections=(first, *shown, *rest, *method))
+    return replace(short, sections=(first, *shown, *energy, *rest, *method))

@@ -39,10 +39,11 @@ def format_cell(content: str | Reading) -> str:
 
 def format_value(value: float, unit: str) -> str:
     """Format a number of a base unit with three significant digits and a prefix where the unit takes one."""
-    if unit == "byte":
-        return _scaled(value, _BINARY)
-    if unit.startswith("byte/"):
-        return f"{_scaled(value, _BINARY)}/{unit.removeprefix('byte/')}"
+    if unit == "byte" or unit.startswith("byte/"):
+        return _scaled(value, _BINARY) + unit.removeprefix("byte")
+    if unit.startswith("kgCO2e"):
+        grams = _scaled(1e3 * value, _DECIMAL + _SMALL)
+        return f"{grams}{'g' if grams[-1:].isalpha() else ' g'} CO2e{unit.removeprefix('kgCO2e')}"
     if unit == "ratio":
         return f"{value:.2f}x" if value < 9.995 else f"{significant(value)}x"
     if unit in ("bit/byte", "accuracy", "core"):

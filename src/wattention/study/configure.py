@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from wattention.core.errors import UserError, unknown_name
-from wattention.core.run_spec import STUDY_MECHANISMS, RunSpec
+from wattention.core.run_spec import STUDY_MECHANISMS, CarbonSpec, RunSpec
 from wattention.core.specs import PRESETS
+from wattention.hardware.carbon import carbon_factor
 
 SECTIONS = ("model", "data", "training", "measure")
 
@@ -61,7 +62,24 @@ def build_run_spec(layers: Sequence[Mapping[str, Any]], settings: Sequence[str],
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     model = {**PRESETS[preset], **fields.pop("model", {})}
+    _resolve_carbon(fields)
     return RunSpec(**{**fields, "model": model, "mechanisms": list(choices.values()), "data": fields.get("data", {})})
+
+
+def _resolve_carbon(fields: dict[str, Any]) -> None:
+    """Put the number in place of the region or number a user wrote; the run keeps it with its source."""
+    measure = fields.get("measure", {})
+    if isinstance(measure.get("carbon"), str):
+        fields["measure"] = {**measure, "carbon": carbon_spec(measure["carbon"])}
+
+
+def carbon_spec(text: str) -> CarbonSpec:
+    """Return a carbon factor as a run stores it.
+
+    Errors: UserError for what :func:`wattention.hardware.carbon.carbon_factor` refuses.
+    """
+    factor = carbon_factor(text)
+    return CarbonSpec(kg_per_j=factor.value, source=factor.source)
 
 
 def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

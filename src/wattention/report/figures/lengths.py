@@ -1,4 +1,4 @@
-"""One attention layer's time and peak memory against the sequence length, on log axes, with its crossings."""
+"""One attention layer's time, peak memory and energy against the sequence length, on log axes, with its crossings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from wattention.report.figures.slots import slots
 from wattention.report.figures.wording import list_names
 from wattention.report.units import format_reading, significant
 
-_WORDS = {"time": ("faster", "time, forward and backward", "s"), "memory": ("smaller", "peak of live tensors", "byte")}
+_WORDS = {
+    "time": ("faster", "time, forward and backward", "s", "time_s"),
+    "memory": ("smaller", "peak of live tensors", "byte", "peak_bytes"),
+    "energy": ("less energy", "energy, forward and backward", "J", "energy_j"),
+}
 Points = Mapping[str, Mapping[int, Quantity]]
 
 
@@ -31,9 +35,16 @@ def draw_memory(comparison: Comparison, records: Sequence[CellRecord]) -> Figure
     return _draw(comparison, "memory", "Memory against length")
 
 
+def draw_energy(comparison: Comparison, records: Sequence[CellRecord]) -> Figure | None:
+    """Return the figure of energy; None where fewer than two lengths were resolved by a counter, or estimated."""
+    del records
+    return _draw(comparison, "energy", "Energy against length")
+
+
 def _draw(comparison: Comparison, what: str, title: str) -> Figure | None:
+    _, axis, unit, attribute = _WORDS[what]
     readings: dict[str, dict[int, Reading]] = {
-        label: {length: p.time_s if what == "time" else p.peak_bytes for length, p in points.items()}
+        label: {length: getattr(p, attribute) for length, p in points.items()}
         for label, points in comparison.lengths.items()
     }
     numbers = {
@@ -45,13 +56,14 @@ def _draw(comparison: Comparison, what: str, title: str) -> Figure | None:
     if len(lengths) < 2:
         return None
     place = slots(comparison)
-    _, axis, unit = _WORDS[what]
     rival = next((name for name in RIVALS if name in numbers), "")
     curves = tuple(
         Series(
             name=label,
             x=tuple(found),
             y=tuple(q.value for q in found.values()),
+            low=_ranges(found)[0],
+            high=_ranges(found)[1],
             mark="both",
             slot=place[label],
             hover=tuple(f"{label} at {length} tokens: {format_reading(q)}" for length, q in found.items()),
@@ -68,12 +80,30 @@ def _draw(comparison: Comparison, what: str, title: str) -> Figure | None:
         key=f"length-{what}",
         title=title,
         caption=_finding(comparison, rival, what, lengths),
-        how=f"One attention layer, batch 1. Dotted stems mark the interpolated crossings with {rival}."
-        if rival
-        else "",
+        how=_how(numbers, rival, what),
         views=(view,),
         table=_table(readings, lengths),
     )
+
+
+def _ranges(found: Mapping[int, Quantity]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Intervals of measured numbers; the range of an estimate, one model for all, would hide every difference."""
+    known = [(q.low, q.high) for q in found.values() if q.low is not None and q.high is not None]
+    if len(known) < len(found) or any(q.origin == "estimated" for q in found.values()):
+        return (), ()
+    return tuple(low for low, _ in known), tuple(high for _, high in known)
+
+
+def _how(numbers: Points, rival: str, what: str) -> str:
+    words = "One attention layer, batch 1."
+    if rival:
+        words += f" Dotted stems mark the interpolated crossings with {rival}."
+    if what == "energy":
+        if any(q.origin == "estimated" for found in numbers.values() for q in found.values()):
+            words += " Energy is an estimate from seconds of CPU work; its range is in the table."
+        else:
+            words += " Gross energy; at each length the passes are repeated until the counter resolves them."
+    return words
 
 
 def _crossings(comparison: Comparison, numbers: Points, rival: str, what: str) -> tuple[Series, ...]:
@@ -104,7 +134,7 @@ def _at(found: Mapping[int, Quantity], length: float) -> float:
 
 
 def _finding(comparison: Comparison, rival: str, what: str, lengths: Sequence[int]) -> str:
-    adjective, _, _ = _WORDS[what]
+    adjective = _WORDS[what][0]
     found = {label: c[rival, what] for label, c in comparison.crossovers.items() if (rival, what) in c}
     if not found:
         return f"Measured at {len(lengths)} lengths from {lengths[0]} to {lengths[-1]} tokens."
