@@ -107,7 +107,7 @@ class Comparison:
 def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     """Summarise the records of one run."""
     labels = [choice.label for choice in spec.mechanisms]
-    reference = "baseline" if "baseline" in labels else labels[0]
+    reference = spec.reference
     trained = by_block(records, "train")
     quantities: dict[str, dict[str, Reading]] = {label: {} for label in labels}
     best: dict[str, set[str]] = {label: set() for label in labels}
