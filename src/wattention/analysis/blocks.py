@@ -176,7 +176,7 @@ def _fit_connected(log_values: np.ndarray) -> tuple[np.ndarray, np.ndarray, floa
     def block_solve(right: np.ndarray) -> np.ndarray:
         """(D_b + 1 1')^-1 right, by Sherman and Morrison."""
         scaled: np.ndarray = (inverse * right.T).T
-        return scaled - np.multiply.outer(inverse, scaled.sum(axis=0)) / total
+        return np.asarray(scaled - np.multiply.outer(inverse, scaled.sum(axis=0)) / total)
 
     schur = np.diag(incidence.sum(axis=1)) - incidence @ block_solve(incidence.T)
     schur_inverse = np.linalg.inv(schur)

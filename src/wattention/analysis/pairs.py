@@ -73,7 +73,7 @@ class Pair:
 
     Args:
         blocks: blocks in which both have a number.
-        ratio: geometric mean of ours / theirs within blocks, with its 95 % interval under ``rule``; None without blocks.
+        ratio: geometric mean of ours / theirs within blocks, with its 95 % interval under ``rule``.
         bootstrap: the studentised bootstrap's interval, or why there is none.
         pooled: the same ratio by the additive model with noise pooled over all mechanisms.
         p_holm: p-value after Holm's correction over the pairs of this measure.
@@ -92,7 +92,7 @@ class Pair:
     outcome: Outcome
     blocks: int = 0
     ratio: Estimate | None = None
-    bootstrap: Estimate | Absent = Absent("no numbers")
+    bootstrap: Estimate | Absent | None = None
     pooled: Ratio | None = None
     p_holm: float | None = None
     detectable: float | None = None
@@ -131,7 +131,7 @@ class _Column:
 
 
 def judging_rule(spec: RunSpec) -> Rule:
-    """Return how verdicts of a run are reached: growth after a look, or the intention to grow, asks for the stricter."""
+    """Return how verdicts of a run are reached: one that grew after a look, or will, is judged the stricter way."""
     return "one look" if spec.decide is None and spec.grown_from is None else "every block"
 
 
@@ -171,9 +171,9 @@ def _column(measure: Measure, trained: Mapping[str, Mapping[int, CellRecord]]) -
     return _Column(
         measure=measure,
         values={label: {b: measure_value(measure, p) for b, p in blocks.items()} for label, blocks in phases.items()},
-        # a disturbance moves what is timed, not what is counted
+        # a disturbance moves seconds and joules, neither bytes nor losses
         flags={
-            label: {b: flags_of(p) if measure.noisy else () for b, p in blocks.items()}
+            label: {b: flags_of(p) if measure.unit[0] in "sJ" else () for b, p in blocks.items()}
             for label, blocks in phases.items()
         },
     )
@@ -238,9 +238,7 @@ def _judge_pair(bare: Pair, d: Array, p_holm: float, design: Design, margin: flo
         blocks=blocks,
         ratio=_estimate(mean, low, high),
         bootstrap=(
-            Absent(
-                f"{blocks} block{'s are' if blocks > 1 else ' is'} too few for a bootstrap: it takes {BOOTSTRAP_BLOCKS}"
-            )
+            Absent(f"{blocks} blocks, and a bootstrap takes {BOOTSTRAP_BLOCKS}")
             if resampled is None
             else _estimate(mean, *resampled)
         ),

@@ -7,12 +7,12 @@ n - 1 degrees of freedom and noncentrality mu sqrt(n) / sigma (Johnson and Welch
     power to prove equality       P(mean -+ critical value x s / sqrt n lies within +- margin)   (Schuirmann 1987)
 
 The critical value is that of one look (t at alpha) or of a run that is looked at after every block
-(``analysis/sequential.py``). With m pairs, alpha is 5 % / m, the strictest step of Holm's method: the promise is for the
-least favoured pair.
+(``analysis/sequential.py``). With m pairs, alpha is 5 % / m, the strictest step of Holm's method: the promise is for
+the least favoured pair.
 
 sigma is known only by an estimate with v degrees of freedom, and a plan that takes it at its word keeps its promise
-half of the time. So power is averaged over what the estimate leaves open, sigma^2 = s^2 v / chi^2_v (the expected power,
-or assurance, of O'Hagan et al. 2005); two blocks then promise little, and say so by asking for many.
+half of the time. So power is averaged over what the estimate leaves open, sigma^2 = s^2 v / chi^2_v (the expected
+power, or assurance, of O'Hagan et al. 2005); two blocks then promise little, and say so by asking for many.
 """
 
 from __future__ import annotations

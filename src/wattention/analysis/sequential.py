@@ -11,7 +11,8 @@ deviation c on the difference in units of the noise, and the invariant prior on 
 Under "no difference" E is a nonnegative martingale of mean 1, whatever the noise is (Lai 1976; Perez-Ortiz et al. 2024;
 Wang and Ramdas 2023), hence by Ville's inequality P(E ever reaches 1 / alpha) <= alpha: 1 / E is a p-value at every
 look at once. Solving E < 1 / alpha for the mean gives an interval that covers the truth at all looks together: the
-t interval with another critical value. The price is width, about twice that of one look, and that three blocks or fewer never decide.
+t interval with another critical value. The price is width, about twice that of one look, and that three blocks or
+fewer never decide.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from wattention.analysis.blocks import CONFIDENCE
 from wattention.analysis.paired import Array, summarise, t_statistic
 
 PRIOR_SD = 3.0
-"""c: the differences looked for, in units of the noise of one block. The choice moves the critical value a little (from 2
-to 5 by a tenth, from five blocks on), and not at all what is guaranteed."""
+"""c: the differences looked for, in units of the noise of one block. The choice moves the critical value a little (2 or
+5 instead by a tenth, from six blocks on), and not at all what is guaranteed."""
 
 
 def anytime_critical_t(blocks: ArrayLike, *, alpha: float) -> Array:
@@ -34,7 +35,7 @@ def anytime_critical_t(blocks: ArrayLike, *, alpha: float) -> Array:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         reach = (np.sqrt(k) / alpha) ** (2 / n)
         square = (n - 1) * (reach - 1) / (1 - reach / k)
-    return np.sqrt(np.where((n >= 2) & (reach < k), square, np.inf))
+    return np.asarray(np.sqrt(np.where((n >= 2) & (reach < k), square, np.inf)))
 
 
 def anytime_p_value(log_ratios: ArrayLike) -> Array:
@@ -45,7 +46,7 @@ def anytime_p_value(log_ratios: ArrayLike) -> Array:
     k, per_freedom = 1 + n * PRIOR_SD**2, t_statistic(mean, sd, n) ** 2 / (n - 1)
     # (1 + x) / (1 + x / k), written so that an infinite x gives k
     growth = k - (k - 1) / (1 + per_freedom / k)
-    return np.minimum(1.0, np.exp(0.5 * np.log(k) - 0.5 * n * np.log(growth)))
+    return np.asarray(np.minimum(1.0, np.exp(0.5 * np.log(k) - 0.5 * n * np.log(growth))))
 
 
 def anytime_interval(log_ratios: ArrayLike, *, confidence: float = CONFIDENCE) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from wattention.analysis.pairs import compare_pairs
 from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.records import CellRecord
 from wattention.report.comparison import comparison_document
@@ -20,6 +21,7 @@ from wattention.report.figures import (
     power_time,
 )
 from wattention.report.method_section import method_section, specification_section
+from wattention.report.pairs import pair_sections
 from wattention.study.store import StoredRun
 
 Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
@@ -45,5 +47,6 @@ def run_document(run: StoredRun, comparison: Comparison | None = None) -> Docume
     figures = tuple(figure for draw in FIGURES if (figure := draw(comparison, run.records)) is not None)
     shown = (Section(title="Figures", figures=figures, detail=True),) if figures else ()
     first, *rest = short.sections
+    pairs = pair_sections(run.spec, compare_pairs(run.spec, run.records))
     method = (method_section(run), specification_section(run))
-    return replace(short, sections=(first, *shown, *rest, *method))
+    return replace(short, sections=(first, *shown, *rest, *pairs, *method))

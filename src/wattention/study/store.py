@@ -107,12 +107,12 @@ class RunFolder:
         if grown == stored:
             return
         if _without_growth(stored) != _without_growth(spec) or spec.blocks < stored.blocks:
+            now = spec.replace(grown_from=stored.grown_from)
             raise UserError(
                 "a run resumes only under the specification it was started with",
-                got="; ".join(
-                    _differences(stored.model_dump(), spec.replace(grown_from=stored.grown_from).model_dump())
-                ),
-                do="drop the changed options (more blocks are allowed, fewer are not), or start a new run with --out DIR",
+                got="; ".join(_differences(stored.model_dump(), now.model_dump())),
+                wanted="the same specification, or more blocks",
+                do="drop the changed options, or start a new run with --out DIR",
             )
         _write_whole(path, grown.model_dump_json(indent=2) + "\n")
 
