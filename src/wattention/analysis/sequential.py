@@ -11,8 +11,8 @@ deviation c on the difference in units of the noise, and the invariant prior on 
 Under "no difference" E is a nonnegative martingale of mean 1, whatever the noise is (Lai 1976; Perez-Ortiz et al. 2024;
 Wang and Ramdas 2023), hence by Ville's inequality P(E ever reaches 1 / alpha) <= alpha: 1 / E is a p-value at every
 look at once. Solving E < 1 / alpha for the mean gives an interval that covers the truth at all looks together: the
-t interval with another critical value. The price is width, about twice that of one look, and that three blocks or
-fewer never decide.
+t interval with another critical value. The price is width, about twice that of one look, and that the first two or
+three blocks never decide.
 """
 
 from __future__ import annotations

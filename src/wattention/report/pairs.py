@@ -41,7 +41,6 @@ _COLUMNS = (
     Column(key="more_blocks", heading="more\nblocks", help="blocks to add until the pair is decided, power 80 %"),
     Column(key="new_run", heading="or a\nnew run", help="blocks of a new run of a fixed number that decide the pair"),
 )
-_MEASURE = Column(key="measure", heading="measure", help="what is compared", numeric=False)
 EXACT = 1e-6
 """Intervals narrower than this are those of a counted number, and not printed."""
 LARGEST_FACTOR = 10.0
@@ -64,16 +63,11 @@ def pair_sections(spec: RunSpec, pairs: Mapping[str, Sequence[Pair]]) -> tuple[S
             Section(title="Which pairs are decided", table=table, notes=notes, key="pairs", detail=not asked)
         )
     if any(pairs[key] for key in others):
-        columns = (_COLUMNS[0], _MEASURE, *_COLUMNS[1:])
-        rows = [
-            (cells[0], Cell(content=_measure(key)), *cells[1:])
-            for key in others
-            for cells in (_row(pair, margin) for pair in pairs[key])
-        ]
+        rows = [(Cell(content=_name(pair)), *_row(pair, margin)[1:]) for key in others for pair in pairs[key]]
         sections.append(
             Section(
                 title="Which pairs are decided, other measures",
-                table=Table(columns=columns, rows=tuple(rows)),
+                table=Table(columns=_COLUMNS, rows=tuple(rows)),
                 notes=("Each measure is a family of its own.",),
                 key="pairs-other",
                 folded=True,
@@ -116,7 +110,7 @@ def _row(pair: Pair, margin: float) -> tuple[Cell, ...]:
     return (
         name,
         _interval_cell(pair, pair.ratio, f"log-ratios of {pair.blocks} blocks, {_RULES[pair.rule]}"),
-        Cell(content=pair.bootstrap)
+        Cell(content="-")
         if isinstance(pair.bootstrap, Absent)
         else _interval_cell(pair, pair.bootstrap, "studentised bootstrap over blocks"),
         _interval_cell(pair, pair.pooled, "additive model, noise pooled over mechanisms"),
@@ -202,7 +196,6 @@ def _reasons(pairs: Sequence[Pair]) -> tuple[str, ...]:
 def _disturbed_section(pairs: Sequence[Pair], margin: float) -> Section:
     columns = (
         _COLUMNS[0],
-        _MEASURE,
         Column(key="rules", heading="flagged by", help="rule, and number of blocks it flagged", numeric=False),
         Column(key="with", heading="with them", help="ratio with all blocks"),
         Column(key="verdict_with", heading="verdict", help="with all blocks", numeric=False),
@@ -211,7 +204,7 @@ def _disturbed_section(pairs: Sequence[Pair], margin: float) -> Section:
     )
     changed = [pair for pair in pairs if pair.changes_without_flagged]
     note = (
-        f"The verdict changes for {', '.join(_name(pair) for pair in changed)}."
+        f"The verdict changes for {'; '.join(_name(pair) for pair in changed)}."
         if changed
         else "No verdict changes without them."
     )
@@ -229,13 +222,12 @@ def _disturbed_row(pair: Pair, margin: float) -> tuple[Cell, ...]:
     clean = pair.without_flagged
     assert clean is not None
     without = (
-        Cell(content=Absent(clean.why))
+        Cell(content="-")
         if clean.ratio is None
         else _interval_cell(clean, clean.ratio, f"{clean.blocks} blocks without flags")
     )
     return (
-        Cell(content=f"{pair.label} / {pair.reference}"),
-        Cell(content=_measure(pair.measure)),
+        Cell(content=_name(pair)),
         Cell(content=", ".join(f"{kind} ({count})" for kind, count in (pair.rules or {}).items())),
         _interval_cell(pair, pair.ratio, f"all {pair.blocks} blocks"),
         Cell(content=verdict_words(pair, margin)),
@@ -245,7 +237,7 @@ def _disturbed_row(pair: Pair, margin: float) -> tuple[Cell, ...]:
 
 
 def _name(pair: Pair) -> str:
-    return f"{pair.label} / {pair.reference} in {_measure(pair.measure)}"
+    return f"{pair.label} / {pair.reference}: {_measure(pair.measure)}"
 
 
 def _measure(key: str) -> str:
