@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -55,6 +56,62 @@ def test_a_mechanism_that_failed_in_one_block_is_compared_where_it_ran():
     values = {"a": {0: 1.0, 1: 10.0, 2: 1.1}, "b": {0: 2.0, 1: 20.0, 2: 2.2}, "c": {1: 30.0}}
     ratio = fit_blocks(values).ratios_to("a")["c"]
     assert ratio.value == pytest.approx(3.0)
+
+
+def by_least_squares(values):
+    """The additive model as one dense regression: log ratios to the first mechanism and the noise."""
+    labels, blocks = list(values), sorted({b for ours in values.values() for b in ours})
+    rows = [(i, blocks.index(b), math.log(y)) for i, label in enumerate(labels) for b, y in values[label].items()]
+    design = np.zeros((len(rows), len(labels) + len(blocks)))
+    for row, (i, j, _) in enumerate(rows):
+        design[row, i] = design[row, len(labels) + j] = 1
+    y = np.array([value for _, _, value in rows])
+    solution, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    freedom = len(y) - rank
+    squares = float(((y - design @ solution) ** 2).sum())
+    return solution[: len(labels)] - solution[0], freedom, (squares / freedom) ** 0.5 if freedom else 0.0
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(2, 6), st.integers(1, 8))
+def test_with_missing_cells_the_fit_is_that_of_dense_least_squares(seed, mechanisms, blocks):
+    rng = np.random.default_rng(seed)
+    values = {
+        f"m{i}": {b: math.exp(rng.normal()) for b in range(blocks) if rng.random() < 0.8} for i in range(mechanisms)
+    }
+    values["m0"] = {b: math.exp(rng.normal()) for b in range(blocks)}  # a full row connects all others
+    values = {label: ours for label, ours in values.items() if ours}
+    effects, freedom, noise = by_least_squares(values)
+    model = fit_blocks(values)
+    assert model.degrees_of_freedom == freedom
+    assert model.noise_sd == pytest.approx(noise, abs=1e-9)
+    for label, effect in zip(list(values)[1:], effects[1:], strict=True):
+        assert math.log(model.ratios_to("m0")[label].value) == pytest.approx(effect, abs=1e-9)
+
+
+def test_mechanisms_that_no_block_connects_are_never_compared():
+    values = {
+        "a": {0: 1.0, 1: 1.1}, "b": {0: 2.0, 1: 2.3}, "c": {2: 7.0, 3: 8.0}, "d": {2: 7.0, 3: 9.0},
+    }  # fmt: skip
+    ratios = fit_blocks(values).ratios_to("a")
+    assert ratios["b"].low is not None
+    assert (ratios["c"].low, ratios["c"].p_holm, ratios["c"].tie) == (None, None, True)
+    assert fit_blocks(values).ratios_to("c")["d"].low is not None
+
+
+def test_ten_thousand_blocks_are_fitted_without_a_matrix_of_blocks_by_blocks():
+    """10,000 blocks squared would take 800 MB; the fit takes some copies of its own data."""
+    rng = np.random.default_rng(5)
+    y = np.exp(rng.normal(0, 0.02, (8, 10_000)) + rng.normal(0, 0.3, 10_000))
+    values = {f"m{i}": dict(enumerate(row.tolist())) for i, row in enumerate(y)}
+    del values["m3"][17]
+    tracemalloc.start()
+    model = fit_blocks(values)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 * 8 * 10_000 * 8
+    assert model.degrees_of_freedom == 7 * 9_999 - 1
+    assert model.noise_sd == pytest.approx(0.02, rel=0.02)
 
 
 @settings(deadline=None, max_examples=50)

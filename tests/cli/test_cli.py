@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,23 @@ def test_a_finished_run_resumes_to_itself(finished):
     assert (folder / "runs/a/records.jsonl").read_bytes() == before
 
 
+def test_a_finished_run_takes_more_blocks_and_stops_when_its_pairs_are_decided(finished):
+    folder, _ = finished
+    shutil.copytree(folder / "runs/a", folder / "runs/b")
+    before = (folder / "runs/b/records.jsonl").read_bytes()
+    grown = wattention(
+        *("compare", "--resume", "--out", "runs/b", "--until-decided", "--decide-by", "memory", "--blocks", "2"),
+        *("--max-blocks", "3", "--json"),
+        cwd=folder,
+    )
+    assert grown.returncode == 0, grown.stderr
+    assert (folder / "runs/b/records.jsonl").read_bytes().startswith(before)
+    assert "stopped after 2 blocks: every pair is decided by memory" in grown.stderr
+    assert "Which pairs are decided" in grown.stdout
+    (pair,) = (p for p in json.loads(grown.stdout.splitlines()[-1])["pairs"] if p["measure"] == "peak_tensor_bytes")
+    assert (pair["pair"], pair["verdict"], pair["blocks"]) == (["flash", "sdpa"], "equal", 2)
+
+
 def test_a_second_run_into_the_folder_is_refused_and_harms_nothing(finished):
     folder, _ = finished
     before = (folder / "runs/a/records.jsonl").read_bytes()
@@ -103,6 +121,8 @@ def test_a_second_run_into_the_folder_is_refused_and_harms_nothing(finished):
         (["--lengths", "a,b"], "--lengths cannot be read"),
         (["--device", "cuda:77"], "CUDA device"),
         (["--out", "/proc/run"], "cannot write the run folder"),
+        (["--max-blocks", "4"], "add --until-decided"),
+        (["--until-decided", "--decide-by", "tiem"], "DecideSpec.by"),
     ],
 )
 def test_bad_input_is_one_clear_error_and_exit_code_2(tmp_path, words, said):

@@ -63,6 +63,23 @@ def test_errors_say_what_to_do(run, words, said):
     assert said in str(result.exception)
 
 
+def test_pairs_are_shown_when_asked_for(run):
+    assert "Which pairs are decided" not in wattention("report", "r").stdout
+    text = wattention("report", "r", "--pairs").stdout
+    assert "Which pairs are decided" in text
+    assert "flash / baseline" in text
+    data = json.loads(wattention("report", "r", "--json").stdout.splitlines()[-1])
+    pair = next(p for p in data["pairs"] if p["pair"] == ["flash", "baseline"] and p["measure"] == "step_s")
+    assert (pair["verdict"], pair["blocks"], pair["judged_by"]) == ("less", 2, "one look")
+    assert pair["bootstrap"] == {"absent": "2 blocks, and a bootstrap takes 8"}
+    assert 'id="pairs"' in run_page(run)
+
+
+def run_page(run):
+    wattention("report", "r", "--format", "html", "--force")
+    return (run / "report.html").read_text()
+
+
 def test_several_runs_are_set_side_by_side(run, tmp_path):
     full_run(tmp_path / "s", hostname="elsewhere")
     text = wattention("report", "r", "s").stdout

@@ -68,7 +68,7 @@ def test_captions_state_the_findings(drawn):
     assert drawn["length-time"].caption == "Faster than baseline: at every length from 256 tokens on flash and sdpa."
     assert "When flash is through, after 1.10 s, baseline has seen" in drawn["loss-curves"].caption
     assert drawn["block-differences"].caption.startswith(
-        "In every block flash and sdpa took less time than baseline. Blocks disagree about a ratio by at most 0.0 %"
+        "flash and sdpa took less time than baseline. Blocks disagree about a ratio by at most 0.0 %"
     )
     assert "(flash) to" in drawn["memory-parts"].caption
     assert "executes 1.25x of what its model asks for" in drawn["flop-parts"].caption

@@ -45,6 +45,30 @@ def test_a_run_resumes_only_under_its_own_specification(tmp_path, spec):
         RunFolder(tmp_path).start(other, resume=True)
 
 
+def test_a_run_may_grow_and_remembers_what_it_grew_from(tmp_path, spec):
+    folder = RunFolder(tmp_path)
+    folder.start(spec, resume=False)
+    folder.start(spec.replace(blocks=3), resume=True)
+    folder.start(spec.replace(blocks=7), resume=True)
+    stored = read_run(tmp_path).spec
+    assert (stored.blocks, stored.grown_from) == (7, 2)
+    folder.start(stored, resume=True)
+    assert read_run(tmp_path).spec == stored
+    with pytest.raises(UserError, match="blocks was 7, now 3"):
+        folder.start(spec.replace(blocks=3), resume=True)
+    with pytest.raises(UserError, match="seed was 0, now 1"):
+        folder.start(spec.replace(blocks=9, seed=1), resume=True)
+    assert read_run(tmp_path).spec == stored
+
+
+def test_when_a_run_may_stop_can_be_changed_on_resuming(tmp_path, spec):
+    folder = RunFolder(tmp_path)
+    folder.start(spec, resume=False)
+    folder.start(spec.replace(decide={"max_blocks": 5}), resume=True)
+    assert read_run(tmp_path).spec.decide.max_blocks == 5
+    assert read_run(tmp_path).spec.grown_from is None
+
+
 def test_a_line_half_written_by_a_dying_machine_is_reported_and_the_next_record_survives(tmp_path, spec):
     folder = RunFolder(tmp_path)
     folder.start(spec, resume=False)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wattention.analysis.drift import flags_of
 from wattention.core.records import CellRecord
 
 
@@ -48,7 +49,7 @@ def gather_method(records: Sequence[CellRecord]) -> Method:
                 packages.setdefault(name, {})[version] = None
     starts = sorted(record.started_utc for record in records)
     flags = Counter(
-        (flag["kind"], phase) for record in records for phase, p in record.phases.items() for flag in p.flags
+        (flag["kind"], phase) for record in records for phase, p in record.phases.items() for flag in flags_of(p)
     )
     return Method(
         hosts={e["host"]["hostname"]: _host_words(e) for e in environments if "host" in e},

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wattention.analysis.blocks import BlockModel, Ratio, fit_blocks
 from wattention.analysis.carbon import carbon_of
 from wattention.analysis.cells import by_block
 from wattention.analysis.crossover import Crossover
+from wattention.analysis.drift import flags_of
 from wattention.analysis.energy import GROSS, NET, TRAIN, Trained, energies, frugal, summarise
 from wattention.analysis.lengths import LengthPoint, find_crossovers, measure_lengths
 from wattention.core.quantities import Absent, Quantity, Reading
@@ -75,6 +76,8 @@ class MechanismSummary:
         quantities: by measure key; absent ones say why.
         best: keys in which it is the best, or tied with the best.
         time_ratio: its time per step over the reference's; None for the reference itself or where one is missing.
+        time_ratio_without_flagged: the same without cells whose training window is flagged as disturbed; None where
+            no window is, or none is left.
     """
 
     label: str
@@ -85,6 +88,7 @@ class MechanismSummary:
     quantities: Mapping[str, Reading] = field(default_factory=dict)
     best: frozenset[str] = frozenset()
     time_ratio: Ratio | None = None
+    time_ratio_without_flagged: Ratio | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +113,12 @@ class Comparison:
 def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     """Summarise the records of one run."""
     labels = [choice.label for choice in spec.mechanisms]
-    reference = "baseline" if "baseline" in labels else labels[0]
+    reference = spec.reference
     trained = by_block(records, "train")
     quantities: dict[str, dict[str, Reading]] = {label: {} for label in labels}
     best: dict[str, set[str]] = {label: set() for label in labels}
     ratios: dict[str, Ratio] = {}
+    clean_ratios: dict[str, Ratio] = {}
     for measure in MEASURES:
         values = {label: _values(measure, trained.get(label, {})) for label in labels}
         model = _fit(values) if measure.noisy else None
@@ -123,6 +128,7 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
             best[label].add(measure.key)
         if measure.key == "step_s" and model is not None and reference in model.labels:
             ratios = model.ratios_to(reference)
+            clean_ratios = _without_flagged(measure, values, trained, reference)
     cells = {label: trained.get(label, {}) for label in labels}
     for label, found in _propagated(spec, cells).items():
         quantities[label].update(found)
@@ -135,11 +141,15 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
         spec=spec,
         reference=reference,
         mechanisms=tuple(
-            _mechanism(label, records, quantities[label], frozenset(best[label]), ratios.get(label)) for label in labels
+            replace(
+                _mechanism(label, records, quantities[label], frozenset(best[label]), ratios.get(label)),
+                time_ratio_without_flagged=clean_ratios.get(label),
+            )
+            for label in labels
         ),
         lengths=lengths,
         crossovers=find_crossovers(records, lengths),
-        notes=_notes(spec, records),
+        notes=(*_notes(spec, records), *_changed_without_flagged(ratios, clean_ratios)),
     )
 
 
@@ -190,6 +200,33 @@ def _fit(values: Mapping[str, Mapping[int, Reading]]) -> BlockModel | None:
         for label, by_block in values.items()
     }
     return fit_blocks(numbers) if any(numbers.values()) else None
+
+
+def _without_flagged(
+    measure: Measure,
+    values: Mapping[str, Mapping[int, Reading]],
+    trained: Mapping[str, Mapping[int, CellRecord]],
+    reference: str,
+) -> dict[str, Ratio]:
+    """The ratios to the reference without cells whose window is flagged; none where no window is."""
+    clean = {
+        label: {b: q for b, q in ours.items() if not flags_of(trained[label][b].phases.get(measure.phase, Phase()))}
+        for label, ours in values.items()
+    }
+    if clean == values:
+        return {}
+    model = _fit(clean)
+    return {} if model is None or reference not in model.labels else model.ratios_to(reference)
+
+
+def _changed_without_flagged(ratios: Mapping[str, Ratio], clean: Mapping[str, Ratio]) -> list[str]:
+    """Say which verdicts about time rest on disturbed windows."""
+    return [
+        f"{label}: its time {'ties with' if ratios[label].tie else 'differs from'} the reference's; without disturbed "
+        f"windows it {'ties' if other.tie else 'differs'}, at a ratio of {other.value:.3f}."
+        for label, other in clean.items()
+        if label in ratios and ratios[label].tie != other.tie
+    ]
 
 
 def _summarise(measure: Measure, label: str, by_block: Mapping[int, Reading], model: BlockModel | None) -> Reading:
@@ -276,7 +313,7 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
         (record, name, flag["kind"])
         for record in records
         for name, phase in record.phases.items()
-        for flag in phase.flags
+        for flag in flags_of(phase)
     ]
     if flagged:
         kinds = ", ".join(sorted({kind for _, _, kind in flagged}))
@@ -293,6 +330,11 @@ def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:
         notes.append(
             f"Held-out loss after only {trained} tokens of training says little about which mechanism learns best; "
             "raise --steps for that."
+        )
+    if spec.grown_from is not None:
+        notes.append(
+            f"Blocks were added after results could be seen ({spec.grown_from} at first, now {spec.blocks}): the "
+            "tables' intervals and ties are those of one look; 'Which pairs are decided' allows for it."
         )
     if spec.blocks == 1:
         notes.append("One block: there is no spread, so no intervals, and every difference is printed as a tie.")

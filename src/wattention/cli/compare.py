@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from wattention.core.run_spec import RunSpec
     from wattention.study.store import StoredRun
+    from wattention.study.until_decided import RunBlocks
 
 Option = typer.Option
 
@@ -43,6 +46,23 @@ def compare(
         str | None, Option(help="Lengths for timing one layer, comma-separated, or none.  [256,512,1024,2048,4096]")
     ] = None,
     blocks: Annotated[int | None, Option(help="Randomised blocks; each runs every mechanism once.  [2]")] = None,
+    until_decided: Annotated[
+        bool, Option("--until-decided", help="Add blocks until every pair is decided, or --max-blocks, --max-time.")
+    ] = False,
+    decide_by: Annotated[
+        str | None,
+        Option(help="Decide pairs by time, energy, memory, rss, cpu, prefill, decode, loss or recall.  [time]"),
+    ] = None,
+    equal_within: Annotated[
+        float | None, Option(help="Margin within which a pair counts as equal once that is proved.  [0.03]")
+    ] = None,
+    all_pairs: Annotated[
+        bool, Option("--all-pairs", help="Decide every pair, not only each mechanism against the reference.")
+    ] = False,
+    max_blocks: Annotated[int | None, Option(help="Begin no block beyond this number.  [20]")] = None,
+    max_time: Annotated[
+        float | None, Option(help="Begin no block that would end later than so many seconds from now.")
+    ] = None,
     seed: Annotated[int | None, Option(help="Seeds the order, the initial weights and the batches.  [0]")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1.  [cpu]")] = None,
     threads: Annotated[int | None, Option(help="CPU threads of every cell.  [all cores of this process]")] = None,
@@ -80,6 +100,14 @@ def compare(
         "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core, carbon=carbon),
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
+    pairs = "all" if all_pairs else None
+    decide = _given(by=decide_by, equal_within=equal_within, pairs=pairs, max_blocks=max_blocks, max_time_s=max_time)
+    if decide and not (until_decided or resume or config):
+        from wattention.core.errors import UserError
+
+        raise UserError("an option that goes with --until-decided", got=", ".join(decide), do="add --until-decided")
+    if decide or until_decided:
+        options["decide"] = decide
     _run(options, config=config, settings=setting or [], out=out, resume=resume, as_json=as_json)
 
 
@@ -143,7 +171,12 @@ def run_layers(
     folder = RunFolder(folder_path)
     try:
         with ProgressDisplay() as display:
-            return run_comparison(folder, spec, launcher, display, resume=resume)
+            return _run_blocks(
+                spec,
+                lambda spec, resume: run_comparison(folder, spec, launcher, display, resume=resume),
+                resume=resume,
+                say=display.say,
+            )
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; everything finished is in {folder_path}\n"
@@ -151,6 +184,17 @@ def run_layers(
             err=True,
         )
         raise typer.Exit(130) from None
+
+
+def _run_blocks(spec: RunSpec, run_blocks: RunBlocks, *, resume: bool, say: Callable[[str], None]) -> StoredRun:
+    """Run the blocks asked for, and more until the pairs are decided where the run wants that."""
+    if spec.decide is None:
+        return run_blocks(spec, resume)
+    from wattention.study.until_decided import run_until_decided, say_look, say_stop
+
+    decided = run_until_decided(spec, run_blocks, resume=resume, on_look=lambda look: say(say_look(look)))
+    say(say_stop(decided))
+    return decided.run
 
 
 def _new_folder() -> Path:

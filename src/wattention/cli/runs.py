@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from wattention.analysis.summary import Comparison
-    from wattention.report.document import Document
+    from wattention.report.document import Document, Section
     from wattention.study.store import StoredRun
 
 SUFFIXES = {
@@ -32,6 +32,9 @@ def report(
     carbon: Annotated[
         str | None, typer.Option(help="Carbon factor instead of the run's own: '400 g/kWh', or a region: DE-2023.")
     ] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Also print which pairs are decided, and what it takes to decide the rest.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Short for --format markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object a run.")] = False,
 ) -> None:
@@ -47,7 +50,7 @@ def report(
     form = "markdown" if markdown and form is None else form
     if out is None and form is None:
         for run in read:
-            show_run(run, as_json=False)
+            show_run(run, as_json=False, with_pairs=pairs)
         if len(read) > 1:
             _print_across(read)
     else:
@@ -79,15 +82,20 @@ def list_runs(
     print_document(run_list_document([read_run(folder) for folder in folders], root=root))
 
 
-def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False) -> None:
-    """Print a run's tables, write its page after them when asked to, and print its JSON object last when asked for."""
+def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False, with_pairs: bool = False) -> None:
+    """Print a run's tables, write its page after them when asked to, and print its JSON object last when asked for.
+
+    The pairs are printed when asked for, and where the run was to decide them.
+    """
     from wattention.analysis.summary import compare_records
     from wattention.core.errors import UserError
     from wattention.report.comparison import comparison_document
-    from wattention.report.terminal import print_document
+    from wattention.report.terminal import print_document, print_sections
 
     comparison = compare_records(run.spec, run.records)
     print_document(comparison_document(comparison, name=run.folder.name, damage=run.damage), details=False)
+    if with_pairs or run.spec.decide is not None:
+        print_sections(_pair_sections(run, details=with_pairs))
     typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
     if with_page:
         try:
@@ -115,10 +123,20 @@ def write_page(run: StoredRun, comparison: Comparison) -> Path:
 
 
 def _json(run: StoredRun, comparison: Comparison | None = None) -> str:
+    from wattention.analysis.pairs import compare_pairs
     from wattention.analysis.summary import compare_records
     from wattention.report.comparison_json import comparison_json
 
-    return comparison_json(comparison or compare_records(run.spec, run.records), folder=run.folder)
+    comparison = comparison or compare_records(run.spec, run.records)
+    return comparison_json(comparison, folder=run.folder, pairs=compare_pairs(run.spec, run.records))
+
+
+def _pair_sections(run: StoredRun, *, details: bool) -> list[Section]:
+    from wattention.analysis.pairs import compare_pairs
+    from wattention.report.pairs import pair_sections
+
+    sections = pair_sections(run.spec, compare_pairs(run.spec, run.records))
+    return [section for section in sections if details or not section.detail]
 
 
 def _chosen(form: str | None, out: Path | None) -> str:

@@ -64,6 +64,39 @@ class MeasureSpec(Spec):
     carbon: CarbonSpec | None = None
 
 
+DECIDE_BY = {
+    "time": "step_s",
+    "energy": "energy_per_token_j",
+    "memory": "peak_tensor_bytes",
+    "rss": "peak_rss_bytes",
+    "cpu": "cpu_s_per_step",
+    "prefill": "prefill_s",
+    "decode": "decode_s_per_token",
+    "loss": "heldout_bits_per_byte",
+    "recall": "recall_accuracy",
+}
+"""Names of what mechanisms can be told apart by, and the measure each stands for; on CUDA, memory is what its allocator
+peaked at."""
+
+
+class DecideSpec(Spec):
+    """When a run that adds blocks until its pairs are decided may stop; may be changed on resuming.
+
+    Args:
+        by: what the pairs are decided by, a key of :data:`DECIDE_BY`.
+        equal_within: a pair counts as equal once its ratio is proved to lie between 1 / (1 + this) and 1 + this.
+        pairs: ``reference``: every mechanism against the run's reference; ``all``: every pair.
+        max_blocks: no block is begun beyond this number.
+        max_time_s: no block is begun that would end later than this after the command's start.
+    """
+
+    by: Literal["time", "energy", "memory", "rss", "cpu", "prefill", "decode", "loss", "recall"] = "time"
+    equal_within: float = Field(default=0.03, gt=0, lt=1)
+    pairs: Literal["reference", "all"] = "reference"
+    max_blocks: int = Field(default=20, ge=2)
+    max_time_s: float | None = Field(default=None, gt=0)
+
+
 class RunSpec(Spec):
     """A whole comparison: randomised complete blocks, each running every mechanism once in its own process.
 
@@ -82,6 +115,22 @@ class RunSpec(Spec):
     threads: int = Field(ge=1)
     malloc: Literal["default", "keep"] = "keep"
     time_limit_s: float | None = Field(default=None, gt=0)
+    decide: DecideSpec | None = None
+    """Add blocks until the pairs are decided; None: ``blocks`` blocks and no more."""
+    grown_from: int | None = None
+    """Number of blocks the run was started with, where blocks were added to it later."""
+
+    @property
+    def reference(self) -> str:
+        """Label of the mechanism that ratios refer to: ``baseline`` where the run has it, else the first."""
+        labels = [choice.label for choice in self.mechanisms]
+        return "baseline" if "baseline" in labels else labels[0]
+
+    @property
+    def decided_by(self) -> str:
+        """The measure by which the pairs are decided: training time where the run does not say."""
+        by = "time" if self.decide is None else self.decide.by
+        return "peak_allocated_bytes" if by == "memory" and self.device.startswith("cuda") else DECIDE_BY[by]
 
     @property
     def tokens_per_step(self) -> int:

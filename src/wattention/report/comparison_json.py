@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from wattention.analysis.blocks import Ratio
+from wattention.analysis.pairs import Pair
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.records import SCHEMA
+from wattention.report.pairs import pairs_json
 
 
-def comparison_json(comparison: Comparison, *, folder: Path) -> str:
-    """Return ``{"schema", "run", "reference", "mechanisms": [...], "notes"}`` without a line break."""
+def comparison_json(comparison: Comparison, *, folder: Path, pairs: Mapping[str, Sequence[Pair]] | None = None) -> str:
+    """Return ``{"schema", "run", "reference", "mechanisms": [...], "pairs": [...], "notes"}`` without a line break."""
     out = {
         "schema": SCHEMA,
         "run": str(folder),
         "reference": comparison.reference,
         "mechanisms": [_mechanism(comparison, summary) for summary in comparison.mechanisms],
+        "pairs": pairs_json(pairs or {}),
         "notes": list(comparison.notes),
     }
     return json.dumps(out, allow_nan=False, separators=(",", ":"))
+
+
+def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
+    return None if ratio is None else asdict(ratio) | {"tie": ratio.tie}
 
 
 def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, Any]:
@@ -32,9 +41,8 @@ def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, A
         "kernels": list(summary.kernels),
         "quantities": {key: reading.to_json() for key, reading in summary.quantities.items()},
         "best": sorted(summary.best),
-        "time_ratio": None
-        if summary.time_ratio is None
-        else asdict(summary.time_ratio) | {"tie": summary.time_ratio.tie},
+        "time_ratio": _ratio(summary.time_ratio),
+        "time_ratio_without_flagged": _ratio(summary.time_ratio_without_flagged),
         "lengths": {
             str(length): {
                 "time": point.time_s.to_json(),

@@ -50,11 +50,19 @@ class ProgressDisplay:
         self._progress.stop()
 
     def begin(self, cells: int, done: int) -> None:
-        """Show the whole of the run."""
+        """Show the whole of the run; a run that grows begins again with more cells."""
+        grown = self._task is not None
         self._total, self._finished = cells, done
-        if done:
+        if self._task is not None:
+            self._progress.update(self._task, total=cells, completed=done)
+        if done and not grown:
             self._console.print(f"{done} of {cells} cells are on disk already; running the rest", markup=False)
-        self._task = self._progress.add_task("starting", total=cells, completed=done)
+        if self._task is None:
+            self._task = self._progress.add_task("starting", total=cells, completed=done)
+
+    def say(self, text: str) -> None:
+        """Leave a line on the screen."""
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def cell_started(self, cell: CellSpec) -> None:
         """Name the cell that runs now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from wattention.analysis.pairs import compare_pairs
 from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.records import CellRecord
 from wattention.report.comparison import comparison_document
@@ -23,6 +24,7 @@ from wattention.report.figures import (
     power_trace,
 )
 from wattention.report.method_section import method_section, specification_section
+from wattention.report.pairs import pair_sections
 from wattention.study.store import StoredRun
 
 Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
@@ -56,5 +58,6 @@ def run_document(run: StoredRun, comparison: Comparison | None = None) -> Docume
         for section in (energy_section(comparison, run.records), carbon_section(comparison))
         if section is not None
     )
+    pairs = pair_sections(run.spec, compare_pairs(run.spec, run.records))
     method = (method_section(run), specification_section(run))
-    return replace(short, sections=(first, *shown, *energy, *rest, *method))
+    return replace(short, sections=(first, *shown, *energy, *rest, *pairs, *method))

@@ -119,6 +119,7 @@ def _notes(runs: Sequence[StoredRun], comparisons: Sequence[Comparison], names: 
     ]
     if different:
         notes.append("The hosts differ or are unknown: their seconds and joules are never mixed, only ratios compared.")
-    if len({run.spec.replace(seed=0, blocks=1).model_dump_json() for run in runs}) > 1:
+    same = {"seed": 0, "blocks": 1, "decide": None, "grown_from": None}
+    if len({run.spec.replace(**same).model_dump_json() for run in runs}) > 1:
         notes.append("The runs were asked for different things (see their specifications): ratios may differ for that.")
     return tuple(notes)

@@ -33,6 +33,13 @@ def print_document(
             _print_section(console, section)
 
 
+def print_sections(sections: Sequence[Section], *, file: TextIO | None = None, width: int | None = None) -> None:
+    """Print sections alone, as a document prints them."""
+    console = open_console(file, width)
+    for section in sections:
+        _print_section(console, section)
+
+
 def open_console(file: TextIO | None = None, width: int | None = None) -> Console:
     """Return a console that respects NO_COLOR, and prints plain text of a fixed width into a pipe."""
     file = file or sys.stdout

@@ -15,7 +15,7 @@ from wattention.core.run_spec import STUDY_MECHANISMS, CarbonSpec, RunSpec
 from wattention.core.specs import PRESETS
 from wattention.hardware.carbon import carbon_factor
 
-SECTIONS = ("model", "data", "training", "measure")
+SECTIONS = ("model", "data", "training", "measure", "decide")
 
 DEFAULTS: dict[str, Any] = {
     "preset": "tiny",
@@ -119,7 +119,7 @@ def _apply(setting: str, fields: dict[str, Any], choices: dict[str, dict[str, An
         raise UserError("a setting cannot be read", got=setting, wanted="SECTION.KEY=VALUE, e.g. model.layers=4")
     value = _parse_value(text)
     if owner in SECTIONS:
-        fields[owner] = {**fields.get(owner, {}), key: value}
+        fields[owner] = {**(fields.get(owner) or {}), key: value}
     elif owner in choices:
         choices[owner] = {**choices[owner], "settings": {**choices[owner].get("settings", {}), key: value}}
     else:

@@ -34,15 +34,18 @@ def follow_run(folder: Path, watcher: Watcher, *, sleep: Callable[[float], None]
     quiet = LOOK_FOR_WRITER_EVERY
     while True:
         missing = missing_cells(run.spec, {record.key for record in run.records})
-        if not missing:
+        # a run that adds blocks until its pairs are decided goes on for as long as somebody writes it
+        if not missing and (run.spec.decide is None or not _is_written(folder)):
             return "finished"
-        watcher.cell_started(missing[0])
+        if missing:
+            watcher.cell_started(missing[0])
         if quiet >= LOOK_FOR_WRITER_EVERY:
             if not _is_written(folder) and len(read_run(folder).records) == seen:
                 return "stopped"
             quiet = 0
         sleep(POLL_S)
         run = read_run(folder)
+        cells = {cell.key: cell for cell in plan_cells(run.spec)}
         quiet = 0 if len(run.records) > seen else quiet + 1
         for record in run.records[seen:]:
             if record.key in cells:

@@ -87,6 +87,8 @@ class RunFolder:
     def start(self, spec: RunSpec, *, resume: bool) -> None:
         """Write the specification of a new run, or check that a resumed one asks for the same.
 
+        A resumed run may ask for more blocks, and say otherwise when it is decided; the stored specification follows.
+
         Raises:
             UserError: the folder holds a run already and ``resume`` is off, or the specification differs.
         """
@@ -101,12 +103,18 @@ class RunFolder:
                 do="continue it with --resume, or choose another folder with --out DIR",
             )
         stored = read_spec(self.folder)
-        if stored != spec:
+        grown = _grow(stored, spec)
+        if grown == stored:
+            return
+        if _without_growth(stored) != _without_growth(spec) or spec.blocks < stored.blocks:
+            now = spec.replace(grown_from=stored.grown_from)
             raise UserError(
                 "a run resumes only under the specification it was started with",
-                got="; ".join(_differences(stored.model_dump(), spec.model_dump())),
+                got="; ".join(_differences(stored.model_dump(), now.model_dump())),
+                wanted="the same specification, or more blocks",
                 do="drop the changed options, or start a new run with --out DIR",
             )
+        _write_whole(path, grown.model_dump_json(indent=2) + "\n")
 
     def append(self, record: CellRecord) -> None:
         """Append one record, whole or not at all.
@@ -133,6 +141,16 @@ class RunFolder:
                 ) from error
         finally:
             os.close(descriptor)
+
+
+def _grow(stored: RunSpec, spec: RunSpec) -> RunSpec:
+    """What is asked for now, with the number of blocks the run was started with where it has grown since."""
+    grown_from = stored.grown_from or (stored.blocks if spec.blocks > stored.blocks else None)
+    return spec.replace(grown_from=grown_from)
+
+
+def _without_growth(spec: RunSpec) -> RunSpec:
+    return spec.replace(blocks=1, decide=None, grown_from=None)
 
 
 def read_run(folder: Path) -> StoredRun:

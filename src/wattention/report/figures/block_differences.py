@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from wattention.analysis.differences import block_ratios
@@ -58,16 +59,22 @@ def draw(comparison: Comparison, records: Sequence[CellRecord]) -> Figure | None
 
 
 def _finding(comparison: Comparison, labels: Sequence[str], values: dict[str, list[float]]) -> str:
+    """Say what is proved as the table says it, and of the ties what the points show."""
     reference = comparison.reference
-    faster = [label for label in labels if max(values[label]) < 1]
-    slower = [label for label in labels if min(values[label]) > 1]
-    mixed = [label for label in labels if label not in faster and label not in slower]
+    ties = {m.label for m in comparison.mechanisms if m.time_ratio is None or m.time_ratio.tie}
+    faster = [label for label in labels if label not in ties and sum(map(math.log, values[label])) < 0]
+    slower = [label for label in labels if label not in ties and label not in faster]
+    alike = [label for label in labels if label in ties and (max(values[label]) < 1 or min(values[label]) > 1)]
+    mixed = [label for label in labels if label in ties and label not in alike]
     parts = []
     if faster:
-        parts.append(f"In every block {list_names(faster)} took less time than {reference}")
+        parts.append(f"{list_names(faster)} took less time than {reference}")
     if slower:
-        parts.append(f"{'in' if parts else 'In'} every block {list_names(slower)} took more")
+        parts.append(f"{list_names(slower)} took more time than {reference}")
+    if alike:
+        words = "ties" if len(alike) == 1 else "tie"
+        parts.append(f"{list_names(alike)} {words}: all blocks point one way, too few to prove it")
     if mixed:
-        parts.append(f"{list_names(mixed)} {'was' if len(mixed) == 1 else 'were'} sometimes faster, sometimes slower")
+        parts.append(f"{list_names(mixed)} {'ties' if len(mixed) == 1 else 'tie'}: blocks point both ways")
     spread = max(max(v) / min(v) for v in values.values()) - 1
     return f"{'; '.join(parts)}. Blocks disagree about a ratio by at most {100 * spread:.1f} %."
