@@ -48,7 +48,7 @@ def measure_of(name: MeasureName, device: str) -> Measure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Contrast:
     """One mechanism over another by one measure.
 
     Args:
@@ -97,18 +97,18 @@ class MeasuredValues:
             value=mean.value, unit=self.measure.unit, origin=first.origin, source=first.source, low=low, high=high
         )
 
-    def compare(self, left: str, right: str) -> Comparison:
+    def compare(self, left: str, right: str) -> Contrast:
         """Compare two mechanisms."""
         for label in (left, right):
             if label in self._why_not or label not in self.numbers:
                 reason = self._why_not.get(label, f"the run has no {label}")
-                return Comparison(left=left, right=right, ratio=None, why_not=reason)
+                return Contrast(left=left, right=right, ratio=None, why_not=reason)
         assert self._model is not None
         estimate, p_value = self._model.contrast(left, right)
         if self.measure.noisy:
-            return Comparison(left=left, right=right, ratio=estimate, p_value=p_value)
+            return Contrast(left=left, right=right, ratio=estimate, p_value=p_value)
         exact = Estimate(value=estimate.value, low=estimate.value, high=estimate.value)
-        return Comparison(left=left, right=right, ratio=exact, p_value=float(abs(estimate.value - 1) < 1e-9))
+        return Contrast(left=left, right=right, ratio=exact, p_value=float(abs(estimate.value - 1) < 1e-9))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +125,8 @@ class Judgement:
 
     claim: Claim
     verdict: Verdict
-    decisive: Comparison
-    others: Comparison | None = None
+    decisive: Contrast
+    others: Contrast | None = None
     exact: bool = False
     in_its_figures: bool | None = None
     what_ran: Mapping[str, str]
@@ -181,7 +181,7 @@ def _below(claim: Claim, study: PublishedStudy) -> list[Pair]:
     return pairs if claim.form == "lowest" else [(other, name) for name, other in pairs]
 
 
-def _judge_all(values: MeasuredValues, pairs: Sequence[Pair]) -> tuple[Verdict, Comparison]:
+def _judge_all(values: MeasuredValues, pairs: Sequence[Pair]) -> tuple[Verdict, Contrast]:
     found = [values.compare(*pair) for pair in pairs]
     absent = [one for one in found if one.ratio is None]
     known = [one for one in found if one.ratio is not None]
@@ -200,13 +200,13 @@ def _judge_all(values: MeasuredValues, pairs: Sequence[Pair]) -> tuple[Verdict, 
     return ("undecided here", max(unsure, key=_ratio)) if unsure else ("holds", max(known, key=_ratio))
 
 
-def _ratio(comparison: Comparison) -> float:
+def _ratio(comparison: Contrast) -> float:
     return comparison.ratio.value if comparison.ratio else 0.0
 
 
 def _judge_not_implied(
     ours: MeasuredValues, others: MeasuredValues, labels: Sequence[str]
-) -> tuple[Verdict, Comparison, Comparison | None]:
+) -> tuple[Verdict, Contrast, Contrast | None]:
     """Look for a pair with less of one and more of the other; both are decided under one correction."""
     pairs = list(permutations(labels, 2))
     less, more = [ours.compare(*pair) for pair in pairs], [others.compare(*pair) for pair in pairs]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wattention.analysis.claims import Comparison, Judgement, judge
+from wattention.analysis.claims import Contrast, Judgement, judge
 from wattention.analysis.published_study import PublishedStudy
 from wattention.analysis.rankings import RankedMechanism, Ranking, rankings
 from wattention.core.quantities import Absent, Quantity
@@ -95,7 +95,7 @@ def because(judgement: Judgement) -> str:
     return f"{first}; {_comparison_words(judgement.others, judgement.claim.other, exact=False)}"
 
 
-def _comparison_words(one: Comparison, measure: str, *, exact: bool) -> str:
+def _comparison_words(one: Contrast, measure: str, *, exact: bool) -> str:
     if one.ratio is None:
         return one.why_not
     ratio = f"{significant(one.ratio.value, 3)}x"
