@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wattention.analysis.blocks import BlockModel, Ratio, fit_blocks
-from wattention.analysis.cells import by_block
+from wattention.analysis.cells import by_block, by_seed
 from wattention.analysis.crossover import Crossover
+from wattention.analysis.equal_quality import EqualQuality, summarise_quality
 from wattention.analysis.lengths import LengthPoint, find_crossovers, measure_lengths
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord, Phase
@@ -94,6 +95,7 @@ class Comparison:
         lengths: by mechanism, by length.
         crossovers: by mechanism, then by ``(rival, "time" or "memory")``.
         notes: what a reader must know to read the numbers, in words.
+        quality: what the run held equal; None where nobody summarised it.
     """
 
     spec: RunSpec
@@ -102,19 +104,20 @@ class Comparison:
     lengths: Mapping[str, Mapping[int, LengthPoint]]
     crossovers: Mapping[str, Mapping[tuple[str, str], Crossover]]
     notes: tuple[str, ...]
+    quality: EqualQuality | None = None
 
 
 def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     """Summarise the records of one run."""
     labels = [choice.label for choice in spec.mechanisms]
-    reference = "baseline" if "baseline" in labels else labels[0]
+    reference = spec.reference
     trained = by_block(records, "train")
     quantities: dict[str, dict[str, Reading]] = {label: {} for label in labels}
     best: dict[str, set[str]] = {label: set() for label in labels}
     ratios: dict[str, Ratio] = {}
     for measure in MEASURES:
         values = {label: _values(measure, trained.get(label, {})) for label in labels}
-        model = _fit(values) if measure.noisy else None
+        model = _fit(spec, measure, values) if measure.noisy else None
         for label in labels:
             quantities[label][measure.key] = _summarise(measure, label, values[label], model)
         for label in _best(measure, {label: quantities[label][measure.key] for label in labels}, model):
@@ -131,6 +134,7 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
         lengths=lengths,
         crossovers=find_crossovers(records, lengths),
         notes=_notes(spec, records),
+        quality=summarise_quality(spec, records),
     )
 
 
@@ -162,11 +166,13 @@ def measure_value(measure: Measure, phase: Phase) -> Reading:
     )
 
 
-def _fit(values: Mapping[str, Mapping[int, Reading]]) -> BlockModel | None:
+def _fit(spec: RunSpec, measure: Measure, values: Mapping[str, Mapping[int, Reading]]) -> BlockModel | None:
     numbers = {
         label: {b: q.value for b, q in by_block.items() if isinstance(q, Quantity) and q.value > 0}
         for label, by_block in values.items()
     }
+    if measure.phase == "evaluate":  # quality is the seed's: reruns of a seed are no further evidence
+        numbers = {label: by_seed(spec, by_block) for label, by_block in numbers.items()}
     return fit_blocks(numbers) if any(numbers.values()) else None
 
 

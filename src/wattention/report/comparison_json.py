@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from wattention.analysis.summary import Comparison, MechanismSummary
+from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import SCHEMA
 
 
 def comparison_json(comparison: Comparison, *, folder: Path) -> str:
-    """Return ``{"schema", "run", "reference", "mechanisms": [...], "notes"}`` without a line break."""
+    """Return ``{"schema", "run", "reference", "mechanisms": [...], "equal_quality", "notes"}`` without a line break."""
     out = {
         "schema": SCHEMA,
         "run": str(folder),
         "reference": comparison.reference,
         "mechanisms": [_mechanism(comparison, summary) for summary in comparison.mechanisms],
+        "equal_quality": _plain(comparison.quality),
         "notes": list(comparison.notes),
     }
     return json.dumps(out, allow_nan=False, separators=(",", ":"))
@@ -44,3 +47,14 @@ def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, A
             for (rival, what), found in comparison.crossovers[summary.label].items()
         ],
     }
+
+
+def _plain(value: Any) -> Any:
+    """Turn summaries into JSON values by their fields; readings keep their own form."""
+    if isinstance(value, Quantity | Absent):
+        return value.to_json()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {f"{key}": _plain(one) for key, one in value.items()}
+    return value

@@ -14,10 +14,12 @@ from wattention.report.figures import (
     data_movement,
     energy_quality,
     flop_parts,
+    heldout_curves,
     lengths,
     loss_curves,
     memory_parts,
     power_time,
+    recall_lengths,
 )
 from wattention.report.method_section import method_section, specification_section
 from wattention.study.store import StoredRun
@@ -25,6 +27,8 @@ from wattention.study.store import StoredRun
 Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
 
 FIGURES: tuple[Draw, ...] = (
+    heldout_curves.draw,
+    recall_lengths.draw,
     energy_quality.draw,
     power_time.draw,
     lengths.draw_time,
