@@ -46,8 +46,8 @@ class Batches(Protocol):
         """Yield the held-out batches, always the same."""
 
     def validation(self) -> Iterator[Batch]:
-        """Yield the validation batches, always the same, apart from training and held-out ones; none where no text is
-        left for them."""
+        """Yield the validation batches, always the same, apart from training and held-out ones; none where too little
+        text is left for them."""
 
 
 class TextBatches:
@@ -91,10 +91,11 @@ class TextBatches:
         yield from self._evaluated(self._heldout_places())
 
     def validation(self) -> Iterator[Batch]:
-        """Yield the validation batches: as many windows as are held out, fewer where fewer are left."""
+        """Yield the validation batches: as many windows as are held out, or none where fewer are left."""
         left = np.setdiff1d(np.arange((len(self.data.heldout) - 1) // self.tokens), self._heldout_places())
-        windows = min(self.heldout_windows, len(left))
-        yield from self._evaluated(left[np.arange(windows) * len(left) // max(windows, 1)])
+        windows = self.heldout_windows
+        if len(left) >= windows:
+            yield from self._evaluated(left[np.arange(windows) * len(left) // windows])
 
     def _heldout_places(self) -> NDArray[np.int64]:
         room = (len(self.data.heldout) - 1) // self.tokens

@@ -86,7 +86,7 @@ def run_tune_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
 def open_validated_batches(cell: CellSpec) -> Batches:
     """Open the data of a search.
 
-    Errors: ``UserError`` when no held-out text is left to judge rates by.
+    Errors: ``UserError`` when too little held-out text is left to judge rates by.
     """
     run = cell.run
     batches = open_batches(
@@ -101,12 +101,12 @@ def open_validated_batches(cell: CellSpec) -> Batches:
 
 
 def check_validation(batches: Batches) -> None:
-    """Raise ``UserError`` when no held-out text is left to judge rates by."""
+    """Raise ``UserError`` when too little held-out text is left to judge rates by."""
     if next(batches.validation(), None) is None:
         raise UserError(
-            "no held-out text is left to judge learning rates by",
-            got=f"all of it is evaluated: {batches.provenance['evaluated_tokens']} tokens",
-            wanted="windows that the reported held-out loss does not use",
+            "too little held-out text is left to judge learning rates by",
+            got=f"the reported held-out loss uses {batches.provenance['evaluated_tokens']} tokens",
+            wanted="as many again beside them",
             do="lower data.heldout_tokens, or raise data.heldout_fraction",
         )
 
