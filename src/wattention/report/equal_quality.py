@@ -10,7 +10,7 @@ from wattention.analysis.seeds import SeedSummary, Spread
 from wattention.analysis.target import TargetRatio, TargetSummary, TargetTrack
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.units import format_reading, format_value, significant
+from wattention.report.units import ORIGIN_MARKS, format_reading, format_value, significant
 
 _MECHANISM = Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False)
 _PRICES = (("tokens", "tokens"), ("time_s", "time"), ("energy_j", "energy"))
@@ -55,7 +55,8 @@ def _target_row(label: str, one: TargetSummary, is_reference: bool) -> tuple[Cel
     for key, _ in _PRICES:
         cells.append(Cell(content=one.prices[key]))
         ratio = one.ratios[key]
-        cells.append(Cell(content="1" if is_reference else _ratio_text(ratio), number=_ratio_number(ratio, key)))
+        text = "1" if is_reference else _ratio_text(ratio, one.prices[key])
+        cells.append(Cell(content=text, number=_ratio_number(ratio, key, one.prices[key])))
     return (*cells, Cell(content=one.best_bits_per_byte), Cell(content=one.evaluation_s))
 
 
@@ -70,22 +71,25 @@ def _first_reason(one: TargetSummary) -> str:
     return reading.reason if isinstance(reading, Absent) else "not reached"
 
 
-def _ratio_text(ratio: TargetRatio | None) -> str:
+def _ratio_text(ratio: TargetRatio | None, price: Reading) -> str:
     if ratio is None:
         return "-"
     if ratio.limit != "exact":
         return f"{'>' if ratio.limit == 'at_least' else '<'}{significant(ratio.value)}"
+    mark = ORIGIN_MARKS[price.origin] if isinstance(price, Quantity) else ""
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}"
-    interval = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+        return f"{mark}{ratio.value:.2f}"
+    interval = f"{mark}{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
     return f"{interval} tie" if ratio.tie else interval
 
 
-def _ratio_number(ratio: TargetRatio | None, key: str) -> Quantity | None:
-    if ratio is None or ratio.limit != "exact":
+def _ratio_number(ratio: TargetRatio | None, key: str, price: Reading) -> Quantity | None:
+    if ratio is None or ratio.limit != "exact" or isinstance(price, Absent):
         return None
     source = f"{key} to the target over that of the reference, paired within blocks"
-    return Quantity(value=ratio.value, unit="ratio", origin="measured", source=source, low=ratio.low, high=ratio.high)
+    return Quantity(
+        value=ratio.value, unit="ratio", origin=price.origin, source=source, low=ratio.low, high=ratio.high
+    )
 
 
 def _limit_note(track: TargetTrack) -> tuple[str, ...]:
