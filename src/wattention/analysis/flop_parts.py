@@ -28,11 +28,11 @@ class FlopParts:
 
 def flop_parts(spec: RunSpec, records: Sequence[CellRecord]) -> dict[str, FlopParts]:
     """Return the parts of every mechanism that trained."""
-    model = spec.model
-    mlp = 3.0 * model.layers * 4 * model.width * model.mlp_width
-    head = 3.0 * 2 * model.width * model.vocabulary
     out: dict[str, FlopParts] = {}
     for label, blocks in by_block(records, "train").items():
+        model = spec.model_of(label)
+        mlp = 3.0 * model.layers * 4 * model.width * model.mlp_width
+        head = 3.0 * 2 * model.width * model.vocabulary
         readings = next(iter(blocks.values())).phases.get("train", Phase()).readings
         total, hardware = readings.get("flop_per_token"), readings.get("hardware_flop_per_token")
         if not isinstance(total, Quantity) or total.value < mlp + head:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from wattention.analysis.blocks import BlockModel, Ratio, fit_blocks
 from wattention.analysis.carbon import carbon_of
-from wattention.analysis.cells import by_block
+from wattention.analysis.cells import by_block, by_seed
 from wattention.analysis.crossover import Crossover
 from wattention.analysis.drift import flags_of
 from wattention.analysis.energy import GROSS, NET, TRAIN, Trained, energies, frugal, summarise
+from wattention.analysis.equal_quality import EqualQuality, summarise_quality
 from wattention.analysis.lengths import LengthPoint, find_crossovers, measure_lengths
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord, Phase
@@ -100,6 +101,7 @@ class Comparison:
         lengths: by mechanism, by length.
         crossovers: by mechanism, then by ``(rival, "time" or "memory")``.
         notes: what a reader must know to read the numbers, in words.
+        quality: what the run held equal; None where nobody summarised it.
     """
 
     spec: RunSpec
@@ -108,6 +110,7 @@ class Comparison:
     lengths: Mapping[str, Mapping[int, LengthPoint]]
     crossovers: Mapping[str, Mapping[tuple[str, str], Crossover]]
     notes: tuple[str, ...]
+    quality: EqualQuality | None = None
 
 
 def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
@@ -121,14 +124,14 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     clean_ratios: dict[str, Ratio] = {}
     for measure in MEASURES:
         values = {label: _values(measure, trained.get(label, {})) for label in labels}
-        model = _fit(values) if measure.noisy else None
+        model = _fit(spec, measure, values) if measure.noisy else None
         for label in labels:
             quantities[label][measure.key] = _summarise(measure, label, values[label], model)
         for label in _best(measure, {label: quantities[label][measure.key] for label in labels}, model):
             best[label].add(measure.key)
         if measure.key == "step_s" and model is not None and reference in model.labels:
             ratios = model.ratios_to(reference)
-            clean_ratios = _without_flagged(measure, values, trained, reference)
+            clean_ratios = _without_flagged(spec, measure, values, trained, reference)
     cells = {label: trained.get(label, {}) for label in labels}
     for label, found in _propagated(spec, cells).items():
         quantities[label].update(found)
@@ -150,6 +153,7 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
         lengths=lengths,
         crossovers=find_crossovers(records, lengths),
         notes=(*_notes(spec, records), *_changed_without_flagged(ratios, clean_ratios)),
+        quality=summarise_quality(spec, records),
     )
 
 
@@ -194,15 +198,18 @@ def measure_value(measure: Measure, phase: Phase) -> Reading:
     )
 
 
-def _fit(values: Mapping[str, Mapping[int, Reading]]) -> BlockModel | None:
+def _fit(spec: RunSpec, measure: Measure, values: Mapping[str, Mapping[int, Reading]]) -> BlockModel | None:
     numbers = {
         label: {b: q.value for b, q in by_block.items() if isinstance(q, Quantity) and q.value > 0}
         for label, by_block in values.items()
     }
+    if measure.phase == "evaluate":  # quality is the seed's: reruns of a seed are no further evidence
+        numbers = {label: by_seed(spec, by_block) for label, by_block in numbers.items()}
     return fit_blocks(numbers) if any(numbers.values()) else None
 
 
 def _without_flagged(
+    spec: RunSpec,
     measure: Measure,
     values: Mapping[str, Mapping[int, Reading]],
     trained: Mapping[str, Mapping[int, CellRecord]],
@@ -215,7 +222,7 @@ def _without_flagged(
     }
     if clean == values:
         return {}
-    model = _fit(clean)
+    model = _fit(spec, measure, clean)
     return {} if model is None or reference not in model.labels else model.ratios_to(reference)
 
 

@@ -63,6 +63,28 @@ def compare(
     max_time: Annotated[
         float | None, Option(help="Begin no block that would end later than so many seconds from now.")
     ] = None,
+    seeds: Annotated[
+        int | None, Option(help="Different seeds, instead of --blocks: seeds x reruns blocks are run.")
+    ] = None,
+    reruns: Annotated[
+        int | None, Option(help="Blocks run with the same seed, to tell its spread from that over seeds.  [1]")
+    ] = None,
+    target_loss: Annotated[
+        str | None,
+        Option(help="Also train until this held-out loss, bits per byte, or auto: the reference's after --steps."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, Option(help="Most tokens to train on for the target.  [4 x the fixed tokens]")
+    ] = None,
+    match: Annotated[
+        str | None, Option(help="named, or match the reference by the MLP's width: params or flops.  [named]")
+    ] = None,
+    learning_rates: Annotated[
+        str | None, Option(help="Rates that every mechanism tries in short probes before the blocks: 3e-4,1e-3,3e-3.")
+    ] = None,
+    recall_lengths: Annotated[
+        str | None, Option(help="With --task recall: lengths at which recall is asked after training: 64,128,256.")
+    ] = None,
     seed: Annotated[int | None, Option(help="Seeds the order, the initial weights and the batches.  [0]")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1.  [cpu]")] = None,
     threads: Annotated[int | None, Option(help="CPU threads of every cell.  [all cores of this process]")] = None,
@@ -83,6 +105,8 @@ def compare(
 ) -> None:
     """Train GPT-2 with each mechanism on real text; measure time, memory, FLOPs, CPU, energy, latency and loss.
 
+    Quality is held equal on request: --target-loss, --match, --learning-rates, --seeds with --reruns.
+
     Every mechanism passes the conformance gate before it is timed. Cells run in randomised blocks, one process each;
     every finished cell is on disk at once, and an interrupted run goes on with --resume.
     """
@@ -90,6 +114,9 @@ def compare(
         "mechanisms": mechanism,
         "preset": preset,
         "blocks": blocks,
+        "seeds": seeds,
+        "reruns": reruns,
+        "match": match,
         "seed": seed,
         "device": device,
         "threads": threads,
@@ -97,7 +124,14 @@ def compare(
         "model": _given(context=context),
         "data": _given(text=text and text.resolve(), tokens=tokens and tokens.resolve(), task=task),
         "training": _given(steps=steps, batch=batch, precision=precision),
-        "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core, carbon=carbon),
+        "measure": _given(
+            lengths=_lengths(lengths, "--lengths"),
+            recall_lengths=_lengths(recall_lengths, "--recall-lengths"),
+            cpu_watts_per_core=cpu_watts_per_core,
+            carbon=carbon,
+        ),
+        "target": _given(loss=_loss(target_loss), max_tokens=max_tokens),
+        "tune": _given(learning_rates=_rates(learning_rates)),
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
     pairs = "all" if all_pairs else None
@@ -115,7 +149,7 @@ def _given(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _lengths(text: str | None) -> tuple[int, ...] | None:
+def _lengths(text: str | None, option: str) -> tuple[int, ...] | None:
     if text is None:
         return None
     if text == "none":
@@ -127,8 +161,32 @@ def _lengths(text: str | None) -> tuple[int, ...] | None:
     if lengths[0] < 1:
         from wattention.core.errors import UserError
 
-        raise UserError("--lengths cannot be read", got=text, wanted="numbers with commas, e.g. 256,1024, or none")
+        raise UserError(f"{option} cannot be read", got=text, wanted="numbers with commas, e.g. 256,1024, or none")
     return lengths
+
+
+def _loss(text: str | None) -> float | str | None:
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        from wattention.core.errors import UserError
+
+        raise UserError("--target-loss cannot be read", got=text, wanted="bits per byte, e.g. 2.5, or auto") from None
+
+
+def _rates(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        from wattention.core.errors import UserError
+
+        raise UserError(
+            "--learning-rates cannot be read", got=text, wanted="numbers with commas, e.g. 3e-4,1e-3,3e-3"
+        ) from None
 
 
 def _run(
@@ -165,8 +223,10 @@ def run_layers(
     spec = build_run_spec(layers, settings, threads=available_threads())
 
     launcher = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
+    from wattention.lab.matching import match_widths
     from wattention.lab.preflight import check_run
 
+    spec = match_widths(spec)
     check_run(spec)
     folder = RunFolder(folder_path)
     try:

@@ -16,8 +16,9 @@ from wattention.core.quantities import Reading, reading_from_json
 
 SCHEMA = 1
 
-CellKind = Literal["gate", "train", "lengths"]
-"""What a cell does: prove the mechanism, train GPT-2 with it, or time one layer over sequence lengths."""
+CellKind = Literal["gate", "tune", "train", "lengths", "target"]
+"""What a cell does: prove the mechanism, find its learning rate, train GPT-2 with it, time one layer over sequence
+lengths, or train until the held-out loss reaches a target."""
 
 Status = Literal["ok", "gate_failed", "unsupported", "out_of_memory", "diverged", "time_limit", "killed", "error"]
 STATUSES: tuple[Status, ...] = get_args(Status)

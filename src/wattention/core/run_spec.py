@@ -1,4 +1,4 @@
-"""What a comparison is asked to do, as frozen data: mechanisms, model, text, training, measuring, blocks.
+"""What a comparison is asked to do, as frozen data: mechanisms, model, text, training, measuring, quality, blocks.
 
 The specification is stored beside the records; a run resumes only under the same one.
 """
@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from wattention.core.quality_specs import Match, TargetSpec, TuneSpec
 from wattention.core.records import CellKey
 from wattention.core.specs import DataSpec, ModelSpec, Spec, TrainingSpec
 
@@ -21,12 +22,14 @@ class MechanismChoice(Spec):
     """One mechanism of a comparison.
 
     ``label`` names it in tables and records; ``source`` is a name of the mechanisms folder, an entry point, or a
-    Python file. One source under two labels is an A/A test.
+    Python file. One source under two labels is an A/A test. ``mlp_width`` is the mechanism's own width of the MLP, set
+    where the run matches parameters or FLOPs; None is the model's.
     """
 
     label: str = Field(min_length=1)
     source: str = Field(min_length=1)
     settings: dict[str, Any] = Field(default_factory=dict)
+    mlp_width: int | None = Field(default=None, ge=1)
 
 
 class CarbonSpec(Spec):
@@ -51,6 +54,7 @@ class MeasureSpec(Spec):
         phase_energy: where a counter can be read, repeat the work of every phase and length until it is resolved, and
             watch the idle machine; False measures the training alone.
         carbon: the carbon factor the user named; None computes no emissions.
+        recall_lengths: lengths of sequence at which a model trained on the recall task is asked, afterwards.
     """
 
     warmup_steps: int = Field(default=2, ge=0)
@@ -62,6 +66,7 @@ class MeasureSpec(Spec):
     cpu_watts_per_core: float | None = Field(default=None, gt=0)
     phase_energy: bool = True
     carbon: CarbonSpec | None = None
+    recall_lengths: tuple[int, ...] = ()
 
 
 DECIDE_BY = {
@@ -100,8 +105,10 @@ class DecideSpec(Spec):
 class RunSpec(Spec):
     """A whole comparison: randomised complete blocks, each running every mechanism once in its own process.
 
-    ``seed + block`` seeds initialisation and batch order, the same for all mechanisms of a block; ``seed`` alone draws
-    the order of the mechanisms in the blocks. ``threads`` is the number of CPU threads of every cell.
+    ``seed + block // reruns`` seeds initialisation and batch order, the same for all mechanisms of a block; ``seed``
+    alone draws the order of the mechanisms in the blocks. ``threads`` is the number of CPU threads of every cell.
+    ``reruns`` blocks in a row share a seed, which tells the spread over seeds from the spread of repeating one.
+    ``target``, ``match`` and ``tune`` hold quality equal; see ``core/quality_specs.py``.
     """
 
     mechanisms: tuple[MechanismChoice, ...] = Field(min_length=1)
@@ -109,7 +116,11 @@ class RunSpec(Spec):
     data: DataSpec
     training: TrainingSpec
     measure: MeasureSpec = MeasureSpec()
+    target: TargetSpec | None = None
+    match: Match = "named"
+    tune: TuneSpec | None = None
     blocks: int = Field(default=2, ge=1)
+    reruns: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0)
     device: str = "cpu"
     threads: int = Field(ge=1)
@@ -119,12 +130,6 @@ class RunSpec(Spec):
     """Add blocks until the pairs are decided; None: ``blocks`` blocks and no more."""
     grown_from: int | None = None
     """Number of blocks the run was started with, where blocks were added to it later."""
-
-    @property
-    def reference(self) -> str:
-        """Label of the mechanism that ratios refer to: ``baseline`` where the run has it, else the first."""
-        labels = [choice.label for choice in self.mechanisms]
-        return "baseline" if "baseline" in labels else labels[0]
 
     @property
     def decided_by(self) -> str:
@@ -137,17 +142,42 @@ class RunSpec(Spec):
         """Tokens of one optimiser step."""
         return self.training.batch * self.training.accumulation * (self.training.tokens or self.model.context)
 
+    @property
+    def reference(self) -> str:
+        """Label of the mechanism that others are compared and matched with: ``baseline``, else the first."""
+        labels = [choice.label for choice in self.mechanisms]
+        return "baseline" if "baseline" in labels else labels[0]
+
+    @property
+    def seeds(self) -> int:
+        """Number of different seeds."""
+        return -(-self.blocks // self.reruns)
+
+    def seed_of(self, block: int) -> int:
+        """Return the seed of initialisation and batch order in a block."""
+        return self.seed + block // self.reruns
+
     def choice(self, label: str) -> MechanismChoice:
         """Return the mechanism with this label."""
         return next(choice for choice in self.mechanisms if choice.label == label)
 
+    def model_of(self, label: str) -> ModelSpec:
+        """Return the model that a mechanism is put into: the run's, with the mechanism's own MLP where matched."""
+        width = self.choice(label).mlp_width
+        return self.model if width is None else self.model.replace(mlp_width=width)
+
 
 class CellSpec(Spec):
-    """One cell of a run, ready to be carried to the process that runs it."""
+    """One cell of a run, ready to be carried to the process that runs it.
+
+    ``learning_rate`` and ``target_loss`` (bits per byte) are what earlier records of the run decided of this cell.
+    """
 
     run: RunSpec
     key: CellKey
     order: int
+    learning_rate: float | None = None
+    target_loss: float | None = None
 
     @property
     def choice(self) -> MechanismChoice:
@@ -155,6 +185,18 @@ class CellSpec(Spec):
         return self.run.choice(self.key.mechanism)
 
     @property
+    def model(self) -> ModelSpec:
+        """The model of the cell's mechanism."""
+        return self.run.model_of(self.key.mechanism)
+
+    @property
     def seed(self) -> int:
         """Seed of initialisation and batch order: shared by all mechanisms of the block."""
-        return self.run.seed + self.key.block
+        return self.run.seed_of(self.key.block)
+
+    @property
+    def training(self) -> TrainingSpec:
+        """How the cell trains: the run's way, with the cell's seed and the learning rate found for its mechanism."""
+        seeds = {"init_seed": self.seed, "order_seed": self.seed}
+        rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
+        return self.run.training.replace(**seeds, **rate)

@@ -1,7 +1,8 @@
 """Batches that every mechanism and every resumed run sees alike.
 
 A training batch is a function of (seed, index): windows at random offsets, drawn with replacement. Held-out batches
-are fixed: windows that do not overlap, spread evenly over the held-out tokens.
+are fixed: windows that do not overlap, spread evenly over the held-out tokens. Validation batches, by which a learning
+rate is chosen, are windows of the held-out tokens that lie between those: none is in both.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Batches(Protocol):
     def heldout(self) -> Iterator[Batch]:
         """Yield the held-out batches, always the same."""
 
+    def validation(self) -> Iterator[Batch]:
+        """Yield the validation batches, always the same, apart from training and held-out ones; none where too little
+        text is left for them."""
+
 
 class TextBatches:
     """Windows of ``tokens`` tokens, ``batch`` at a time.
@@ -83,9 +88,23 @@ class TextBatches:
 
     def heldout(self) -> Iterator[Batch]:
         """Yield the held-out batches."""
+        yield from self._evaluated(self._heldout_places())
+
+    def validation(self) -> Iterator[Batch]:
+        """Yield the validation batches: as many windows as are held out, or none where fewer are left."""
+        left = np.setdiff1d(np.arange((len(self.data.heldout) - 1) // self.tokens), self._heldout_places())
+        windows = self.heldout_windows
+        if len(left) >= windows:
+            yield from self._evaluated(left[np.arange(windows) * len(left) // windows])
+
+    def _heldout_places(self) -> NDArray[np.int64]:
         room = (len(self.data.heldout) - 1) // self.tokens
-        starts = np.arange(self.heldout_windows) * room // self.heldout_windows * self.tokens
-        for first in range(0, self.heldout_windows, self.batch):
+        return np.arange(self.heldout_windows) * room // self.heldout_windows
+
+    def _evaluated(self, places: NDArray[np.int64]) -> Iterator[Batch]:
+        """Yield windows at these places of the held-out tokens, with the bytes they stand for."""
+        starts = places * self.tokens
+        for first in range(0, len(starts), self.batch):
             batch = self._windows(self.data.heldout, starts[first : first + self.batch])
             table = self.data.token_bytes
             known = None if table is None else int(table[batch.targets].sum(dtype=np.int64))

@@ -73,6 +73,11 @@ class RecallBatches:
         for index in range(self.heldout_batches):
             yield self._batch(np.random.default_rng([self.seed, 1, index]))
 
+    def validation(self) -> Iterator[Batch]:
+        """Yield the validation batches, as many as are held out."""
+        for index in range(self.heldout_batches):
+            yield self._batch(np.random.default_rng([self.seed, 2, index]))
+
     def _batch(self, draw: np.random.Generator) -> Batch:
         B, T, P = self.batch, self.tokens, self.pairs
         keys = _distinct(draw, B, self.keys, P) + 1

@@ -1,4 +1,4 @@
-"""One cell end to end, in the process it has for itself: gate, training, or one layer over lengths.
+"""One cell end to end, in the process it has for itself: gate, search, training, one layer over lengths, target.
 
 Whatever the work raises ends in a record: out of memory, divergence and refusals are results, not crashes.
 """
@@ -46,6 +46,10 @@ def _work_of(cell: CellSpec) -> Callable[[CellSpec, ReportProgress], Findings]:
             from wattention.lab.gate_cell import run_gate_cell
 
             return run_gate_cell
+        case "tune":
+            from wattention.lab.tune_cell import run_tune_cell
+
+            return run_tune_cell
         case "train":
             from wattention.lab.train_cell import run_train_cell
 
@@ -54,3 +58,7 @@ def _work_of(cell: CellSpec) -> Callable[[CellSpec, ReportProgress], Findings]:
             from wattention.lab.length_cell import run_length_cell
 
             return run_length_cell
+        case "target":
+            from wattention.lab.target_cell import run_target_cell
+
+            return run_target_cell

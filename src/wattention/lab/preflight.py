@@ -11,6 +11,7 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
+from wattention.lab.quality_preflight import check_quality
 from wattention.mechanisms.base import MECHANISMS
 
 
@@ -31,13 +32,14 @@ def check_run(run: RunSpec) -> None:
                 mechanism.build(shape, config, run.model.dropout)
         except UnsupportedError:
             continue
-    open_batches(
+    batches = open_batches(
         run.data,
         vocabulary=run.model.vocabulary,
         batch=run.training.batch,
         tokens=run.training.tokens or run.model.context,
         order_seed=run.seed,
     )
+    check_quality(run, batches)
 
 
 def _check_lengths(run: RunSpec) -> None:

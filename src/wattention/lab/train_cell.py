@@ -27,7 +27,9 @@ from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
 from wattention.lab.energy_phase import EnergyWindows, Work
 from wattention.lab.findings import Findings, ReportProgress, load_choice
+from wattention.lab.matching import describe_match, train_flop_per_token
 from wattention.lab.power_trace import bound_traces
+from wattention.lab.recall_phase import ask_at_lengths
 from wattention.lab.stage import Stage
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Cache, Mechanism, MechanismConfig
@@ -54,6 +56,9 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         energy.watch_idle("before")
         _train(stage, trainer, mechanism, config)
         targets = _evaluate(stage, trainer)
+        if cell.run.measure.recall_lengths:
+            progress(phase="recall")
+            stage.phases["recall"] = ask_at_lengths(cell, trainer)
         progress(phase="energy")
         energy.of_training(trainer.step, cell.run.tokens_per_step)
         energy.of_phase("build", Work())
@@ -72,6 +77,8 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         "kernel_names": list(kernels),
         "settings": config.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "learning_rate": trainer.spec.learning_rate,
+        "match": describe_match(cell.run, cell.key.mechanism),
         "data": trainer.batches.provenance,
         "attends": attended_pairs(cell, mechanism, config),
         "window_cost": {name: reading.to_json() for name, reading in own_cost.items()},
@@ -88,8 +95,7 @@ def attended_pairs(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig
 
 def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Trainer:
     """Build data, model and optimiser of a training cell."""
-    run = cell.run
-    spec = run.training.replace(init_seed=cell.seed, order_seed=cell.seed)
+    run, spec = cell.run, cell.training
     batches = open_batches(
         run.data,
         vocabulary=run.model.vocabulary,
@@ -97,7 +103,7 @@ def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig)
         tokens=spec.tokens or run.model.context,
         order_seed=cell.seed,
     )
-    model = GPT2(run.model, mechanism, config, seed=cell.seed)
+    model = GPT2(cell.model, mechanism, config, seed=cell.seed)
     return Trainer(model, batches, spec, device=run.device)
 
 
@@ -147,14 +153,13 @@ def run_training_steps(stage: Stage, trainer: Trainer, steps: int) -> tuple[list
 
 def _predictions(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> dict[str, Reading]:
     """FLOPs per token of the whole model, as mathematics asks and as the program runs, and attention's saved bytes."""
-    model, training = cell.run.model, cell.run.training
+    model, training = cell.model, cell.run.training
     tokens = training.tokens or model.context
     shape = AttentionShape(batch=training.batch, tokens=tokens, width=model.width, heads=model.heads)
     cost = mechanism.cost(shape, config, 2 if training.precision == "bfloat16" else 4)
-    rest = model.forward_flop_per_token + model.backward_flop_per_token
-    layers_per_token = model.layers / (training.batch * tokens)
-    asked = layers_per_token * (cost.forward_flop + cost.backward_flop) + rest
-    executed = layers_per_token * (cost.hardware_forward_flop + cost.hardware_backward_flop) + rest
+    asked = train_flop_per_token(model, cost.forward_flop + cost.backward_flop, batch=training.batch, tokens=tokens)
+    hardware_flop = cost.hardware_forward_flop + cost.hardware_backward_flop
+    executed = train_flop_per_token(model, hardware_flop, batch=training.batch, tokens=tokens)
     products = "closed form of matrix products, forward and backward"
     return {
         "flop_per_token": predicted(asked, "flop/token", f"{products}, masked pairs and recomputation not counted"),

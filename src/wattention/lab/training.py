@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,8 +142,8 @@ class Trainer:
         return loss
 
     @torch.no_grad()
-    def evaluate(self) -> Evaluation:
-        """Evaluate on the held-out batches, in evaluation mode.
+    def evaluate(self, batches: Iterable[Batch] | None = None) -> Evaluation:
+        """Evaluate on the held-out batches unless others are given, in evaluation mode.
 
         Errors: ``DivergedError`` when the loss is not finite.
         """
@@ -150,7 +151,7 @@ class Trainer:
         total = torch.zeros(2, dtype=torch.float64 if self.device.type != "mps" else torch.float32, device=self.device)
         targets_seen, known_bytes = 0, 0
         bytes_known = True
-        for batch in self.batches.heldout():
+        for batch in self.batches.heldout() if batches is None else batches:
             inputs, targets = self._to_device(batch)
             with self._autocast():
                 logits = self._forward(inputs).flatten(0, 1).float()

@@ -9,6 +9,7 @@ from wattention.analysis.lengths import LengthPoint
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Document, Section, Table
+from wattention.report.equal_quality import quality_sections
 from wattention.report.units import ORIGIN_LEGEND, significant
 from wattention.report.verdicts import name_winners, verdicts
 from wattention.study.store import Damage
@@ -46,6 +47,8 @@ _MEASURED_COLUMNS: tuple[Column, ...] = (
 def comparison_document(comparison: Comparison, *, name: str, damage: Sequence[Damage] = ()) -> Document:
     """Return the document of one run; damaged lines of its records are named in the notes."""
     sections = [_main_section(comparison)]
+    if comparison.quality is not None:
+        sections += quality_sections(comparison.quality, comparison.reference)
     if any(comparison.lengths.values()):
         sections.append(_length_section(comparison))
         sections.append(_crossover_section(comparison))

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from wattention.core.quantities import Quantity
-from wattention.core.records import CellRecord
+from wattention.core.quantities import Absent, Quantity
+from wattention.core.records import CellRecord, Phase
 from wattention.core.run_spec import CellSpec
 from wattention.report.units import format_value
 from wattention.study.local import Progress
@@ -91,8 +91,8 @@ class ProgressDisplay:
 
 
 def _where(cell: CellSpec) -> str:
-    if cell.key.kind == "gate":
-        return f"gate {cell.key.mechanism}"
+    if cell.key.kind in ("gate", "tune"):
+        return f"{cell.key.kind} {cell.key.mechanism}"
     return f"block {cell.key.block + 1}/{cell.run.blocks} {cell.key.kind} {cell.key.mechanism}"
 
 
@@ -103,6 +103,10 @@ def _outcome(record: CellRecord) -> str:
         return f"{len(record.facts.get('gate', {}).get('clauses', ()))} clauses, none failed"
     if record.key.kind == "lengths":
         return f"{len(record.phases)} lengths"
+    if record.key.kind == "tune":
+        return f"learning rate {record.facts['chosen_learning_rate']:g} chosen"
+    if record.key.kind == "target":
+        return _target_outcome(record.phases["target"])
     train, evaluate = record.phases["train"].readings, record.phases["evaluate"].readings
     parts = []
     time, tokens = train.get("time_s"), train.get("tokens")
@@ -113,3 +117,10 @@ def _outcome(record: CellRecord) -> str:
         parts.append(f"{loss.value:.3f} bits/byte held out")
     flags = {flag["kind"] for phase in record.phases.values() for flag in phase.flags}
     return ", ".join(parts) + (f"  (flagged: {', '.join(sorted(flags))})" if flags else "")
+
+
+def _target_outcome(phase: Phase) -> str:
+    tokens, seconds = phase.readings["tokens_to_target"], phase.readings["time_to_target_s"]
+    if isinstance(tokens, Quantity) and isinstance(seconds, Quantity):
+        return f"reached after {tokens.value:.0f} tokens, {format_value(seconds.value, 's')} of training"
+    return tokens.reason if isinstance(tokens, Absent) else "reached"

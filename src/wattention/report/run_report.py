@@ -17,11 +17,13 @@ from wattention.report.figures import (
     energy_phases,
     energy_quality,
     flop_parts,
+    heldout_curves,
     lengths,
     loss_curves,
     memory_parts,
     power_time,
     power_trace,
+    recall_lengths,
 )
 from wattention.report.method_section import method_section, specification_section
 from wattention.report.pairs import pair_sections
@@ -30,6 +32,8 @@ from wattention.study.store import StoredRun
 Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
 
 FIGURES: tuple[Draw, ...] = (
+    heldout_curves.draw,
+    recall_lengths.draw,
     energy_quality.draw,
     power_time.draw,
     energy_phases.draw,

@@ -15,7 +15,10 @@ from wattention.core.run_spec import STUDY_MECHANISMS, CarbonSpec, RunSpec
 from wattention.core.specs import PRESETS
 from wattention.hardware.carbon import carbon_factor
 
-SECTIONS = ("model", "data", "training", "measure", "decide")
+SECTIONS = ("model", "data", "training", "measure", "decide", "target", "tune")
+
+DEFAULT_SEEDS = 2
+"""Seeds of a run that asks for reruns and says no more: the fewest that have a spread."""
 
 DEFAULTS: dict[str, Any] = {
     "preset": "tiny",
@@ -44,8 +47,9 @@ def build_run_spec(layers: Sequence[Mapping[str, Any]], settings: Sequence[str],
     """Merge layers of configuration, lowest first, and ``KEY=VALUE`` settings into a run specification.
 
     Args:
-        layers: each with the fields of :class:`RunSpec`; ``model`` may be left to ``preset``, and a mechanism may be
-            written as a name, a Python file, ``label=name``, or the fields of ``MechanismChoice``.
+        layers: each with the fields of :class:`RunSpec`; ``model`` may be left to ``preset``, a mechanism may be
+            written as a name, a Python file, ``label=name``, or the fields of ``MechanismChoice``, and ``seeds`` may
+            stand for the blocks, ``reruns`` of each.
         settings: ``model.layers=4``, ``training.learning_rate=1e-3``, or ``LABEL.setting=value`` for a mechanism.
         threads: CPU threads where no layer says.
 
@@ -58,6 +62,8 @@ def build_run_spec(layers: Sequence[Mapping[str, Any]], settings: Sequence[str],
     choices = _choices(fields.pop("mechanisms"))
     for setting in settings:
         _apply(setting, fields, choices)
+    _count_blocks(fields)
+    _check_sections(fields)
     preset = fields.pop("preset")
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
@@ -88,6 +94,45 @@ def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
         out[key] = _merge(out[key], value) if both else value
     return out
+
+
+def _count_blocks(fields: dict[str, Any]) -> None:
+    """Turn seeds and reruns into blocks: every seed runs ``reruns`` blocks in a row."""
+    seeds, reruns = fields.pop("seeds", None), fields.get("reruns", 1)
+    if not isinstance(reruns, int) or reruns < 1 or (seeds is not None and (not isinstance(seeds, int) or seeds < 1)):
+        raise UserError(
+            "seeds and reruns cannot be counted",
+            got=f"seeds {seeds}, reruns {reruns}",
+            wanted="whole numbers, 1 or more",
+        )
+    if seeds is not None:
+        if fields.get("blocks") not in (None, seeds * reruns):
+            raise UserError(
+                "blocks and seeds disagree",
+                got=f"{fields['blocks']} blocks, {seeds} seeds with {reruns} runs each",
+                wanted="blocks = seeds x reruns",
+                do="drop --blocks",
+            )
+        fields["blocks"] = seeds * reruns
+    elif reruns > 1:
+        fields.setdefault("blocks", DEFAULT_SEEDS * reruns)
+        if fields["blocks"] % reruns:
+            raise UserError(
+                "the blocks are no whole number of seeds",
+                got=f"{fields['blocks']} blocks, {reruns} runs of each seed",
+                wanted=f"a multiple of {reruns}",
+                do="say --seeds instead of --blocks",
+            )
+
+
+def _check_sections(fields: Mapping[str, Any]) -> None:
+    """Options that belong to a mode which was not asked for."""
+    if fields.get("target") is not None and "loss" not in fields["target"]:
+        got = ", ".join(f"target.{key}" for key in fields["target"])
+        raise UserError("a target needs its loss", got=got, do="add --target-loss X in bits per byte, or auto")
+    if fields.get("tune") is not None and "learning_rates" not in fields["tune"]:
+        got = ", ".join(f"tune.{key}" for key in fields["tune"])
+        raise UserError("a search needs rates to try", got=got, do="add --learning-rates 3e-4,1e-3,3e-3")
 
 
 def _choices(mechanisms: Sequence[Any]) -> dict[str, dict[str, Any]]:

@@ -14,19 +14,26 @@ from wattention.core.run_spec import CellSpec, RunSpec
 
 
 def plan_cells(run: RunSpec) -> tuple[CellSpec, ...]:
-    """Return all cells of a run in running order: the gates first, then the blocks.
+    """Return all cells of a run in running order: gates, searches for learning rates, blocks, then the target's blocks.
 
-    A mechanism is proved before anything is timed. Inside a block a mechanism's training cell and its length cell
-    stand next to each other.
+    A mechanism is proved before anything is timed, and its learning rate is found before it trains. Inside a block a
+    mechanism's training cell and its length cell stand next to each other. The target's cells, in blocks of an order of
+    their own, come last: what the target is may follow from the training cells.
     """
     labels = [choice.label for choice in run.mechanisms]
     cells = [_cell(run, "gate", label, 0, order) for order, label in enumerate(labels)]
+    if run.tune is not None:
+        shuffled = random.Random(f"{run.seed}/tune").sample(labels, len(labels))
+        cells += [_cell(run, "tune", label, 0, order) for order, label in enumerate(shuffled)]
     for block in range(run.blocks):
         shuffled = random.Random(f"{run.seed}/{block}").sample(labels, len(labels))
         for order, label in enumerate(shuffled):
             cells.append(_cell(run, "train", label, block, order))
             if run.measure.lengths:
                 cells.append(_cell(run, "lengths", label, block, order))
+    for block in range(run.blocks if run.target is not None else 0):
+        shuffled = random.Random(f"{run.seed}/target/{block}").sample(labels, len(labels))
+        cells += [_cell(run, "target", label, block, order) for order, label in enumerate(shuffled)]
     return tuple(cells)
 
 

@@ -1,18 +1,20 @@
 """Run what is missing of a comparison, one cell after the other, and keep every record.
 
 The gate of a mechanism comes before its first timing; a mechanism that fails is refused, and each of its other cells
-ends in a record that names the clauses.
+ends in a record that names the clauses. What earlier records decide of a cell, its learning rate and its target, is
+filled in just before it starts (study/decisions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from wattention.core.records import CellRecord
+from wattention.core.records import CellRecord, Status
 from wattention.core.run_spec import CellSpec, RunSpec
+from wattention.study.decisions import Undecided, decide
 from wattention.study.grid import missing_cells, plan_cells
 from wattention.study.local import Progress
 from wattention.study.store import RunFolder, StoredRun, read_run
@@ -55,14 +57,15 @@ def run_comparison(
     """
     with folder.locked():
         folder.start(spec, resume=resume)
-        done = read_run(folder.folder).records
+        done = list(read_run(folder.folder).records)
         refused = {r.key.mechanism: r for r in done if r.key.kind == "gate" and r.status != "ok"}
         missing = missing_cells(spec, {record.key for record in done})
         total = len(plan_cells(spec))
         watcher.begin(total, total - len(missing))
         for cell in missing:
-            record = _run_or_refuse(cell, folder, launcher, watcher, refused)
+            record = _run_or_refuse(cell, folder, launcher, watcher, refused, done)
             folder.append(record)
+            done.append(record)
             watcher.cell_finished(cell, record)
             if cell.key.kind == "gate" and record.status != "ok":
                 refused[cell.key.mechanism] = record
@@ -70,21 +73,28 @@ def run_comparison(
 
 
 def _run_or_refuse(
-    cell: CellSpec, folder: RunFolder, launcher: Launcher, watcher: Watcher, refused: Mapping[str, CellRecord]
+    cell: CellSpec,
+    folder: RunFolder,
+    launcher: Launcher,
+    watcher: Watcher,
+    refused: Mapping[str, CellRecord],
+    done: Sequence[CellRecord],
 ) -> CellRecord:
     watcher.cell_started(cell)
     gate = refused.get(cell.key.mechanism)
     if gate is not None:
-        return CellRecord(
-            key=cell.key,
-            order=cell.order,
-            status=gate.status,
-            detail=f"not measured, because its gate ended so: {gate.detail}",
-            started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
+        return _refusal(cell, gate.status, f"not measured, because its gate ended so: {gate.detail}")
+    decided = decide(cell, done)
+    if isinstance(decided, Undecided):
+        return _refusal(cell, decided.status, f"not measured: {decided.reason}")
     return launcher.run(
-        cell,
+        decided,
         log=folder.folder / "logs" / f"{cell.key.kind}-{cell.key.block}.log",
         on_progress=lambda progress: watcher.cell_progress(cell, progress),
         time_limit_s=cell.run.time_limit_s,
     )
+
+
+def _refusal(cell: CellSpec, status: Status, detail: str) -> CellRecord:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    return CellRecord(key=cell.key, order=cell.order, status=status, detail=detail, started_utc=started)
