@@ -43,6 +43,9 @@ def compare(
     seed: Annotated[int | None, Option(help="Seeds the order, the initial weights and the batches.  [0]")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1.  [cpu]")] = None,
     threads: Annotated[int | None, Option(help="CPU threads of every cell.  [all cores of this process]")] = None,
+    parallel: Annotated[
+        str | None, Option(help="How torchrun's ranks train one model: ddp, fsdp or context.  [ddp under torchrun]")
+    ] = None,
     time_limit: Annotated[
         float | None, Option(help="Seconds after which a cell is stopped and recorded as such.")
     ] = None,
@@ -59,6 +62,8 @@ def compare(
 
     Every mechanism passes the conformance gate before it is timed. Cells run in randomised blocks, one process each;
     every finished cell is on disk at once, and an interrupted run goes on with --resume.
+
+    Several devices for one model: torchrun --nproc-per-node N -m wattention compare --parallel fsdp ...
     """
     options: dict[str, Any] = {
         "mechanisms": mechanism,
@@ -72,6 +77,7 @@ def compare(
         "data": _given(text=text and text.resolve(), tokens=tokens and tokens.resolve(), task=task),
         "training": _given(steps=steps, batch=batch, precision=precision),
         "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core),
+        "parallel": parallel,
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
     _run(options, config=config, settings=setting or [], out=out, resume=resume, as_json=as_json)
@@ -105,20 +111,28 @@ def _run(
     from wattention.study.local import LocalLauncher, available_threads
     from wattention.study.run import run_comparison
     from wattention.study.store import RunFolder, newest_run, read_spec
+    from wattention.study.torchrun import RankLauncher, choose_parallel, find_world, serve
 
+    world = find_world()
+    if world is not None and world.rank > 0:
+        serve(world)
+        return
     folder_path = out or (newest_run(Path("runs")) if resume else _new_folder())
     layers: list[dict[str, Any]] = [DEFAULTS]
     if config is not None:
         layers.append(read_toml(config))
     if resume:
         layers = [read_spec(folder_path).model_dump() | {"preset": "tiny"}]  # complete: the preset adds nothing
-    spec = build_run_spec([*layers, options], settings, threads=available_threads())
+    options.update(choose_parallel(options.get("parallel") or layers[-1].get("parallel"), world))
+    threads = available_threads() // (world.local_size if world else 1)
+    spec = build_run_spec([*layers, options], settings, threads=max(1, threads))
 
-    launcher = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
+    local = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
     from wattention.lab.preflight import check_run
 
     check_run(spec)
     folder = RunFolder(folder_path)
+    launcher = local if world is None else RankLauncher(world, spec, local)
     try:
         with ProgressDisplay() as display:
             run = run_comparison(folder, spec, launcher, display, resume=resume)
@@ -129,6 +143,9 @@ def _run(
             err=True,
         )
         raise typer.Exit(130) from None
+    finally:
+        if isinstance(launcher, RankLauncher):
+            launcher.close()
 
     from wattention.cli.runs import show_run
 

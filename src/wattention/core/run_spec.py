@@ -16,6 +16,10 @@ STUDY_MECHANISMS = ("baseline", "sdpa", "flash", "gqa", "linear", "sliding_windo
 """The eight mechanisms of the reference study (arXiv 2507.07247), in this project's names."""
 
 
+Parallel = Literal["none", "ddp", "fsdp", "context"]
+"""How several devices train one model."""
+
+
 class MechanismChoice(Spec):
     """One mechanism of a comparison.
 
@@ -50,7 +54,11 @@ class RunSpec(Spec):
     """A whole comparison: randomised complete blocks, each running every mechanism once in its own process.
 
     ``seed + block`` seeds initialisation and batch order, the same for all mechanisms of a block; ``seed`` alone draws
-    the order of the mechanisms in the blocks. ``threads`` is the number of CPU threads of every cell.
+    the order of the mechanisms in the blocks. ``threads`` is the number of CPU threads of every cell, on every rank.
+
+    ``parallel`` spreads the training cells over ``ranks`` processes, each with a device of its own: replicas (ddp),
+    shards of the parameters (fsdp), or parts of every sequence (context). ``training.batch`` stays the batch of all
+    ranks together, so that the losses are those of one process.
     """
 
     mechanisms: tuple[MechanismChoice, ...] = Field(min_length=1)
@@ -64,6 +72,8 @@ class RunSpec(Spec):
     threads: int = Field(ge=1)
     malloc: Literal["default", "keep"] = "keep"
     time_limit_s: float | None = Field(default=None, gt=0)
+    parallel: Parallel = "none"
+    ranks: int = Field(default=1, ge=1)
 
     @property
     def tokens_per_step(self) -> int:

@@ -11,6 +11,7 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
+from wattention.lab.parallel import uneven_batch
 from wattention.mechanisms.base import MECHANISMS
 
 
@@ -21,6 +22,7 @@ def check_run(run: RunSpec) -> None:
         UserError: the first thing that cannot work, with what to do.
     """
     _check_device(run.device)
+    _check_ranks(run)
     _check_lengths(run)
     shape = AttentionShape(batch=1, tokens=run.model.context, width=run.model.width, heads=run.model.heads)
     for choice in run.mechanisms:
@@ -38,6 +40,24 @@ def check_run(run: RunSpec) -> None:
         tokens=run.training.tokens or run.model.context,
         order_seed=run.seed,
     )
+
+
+def _check_ranks(run: RunSpec) -> None:
+    if run.parallel == "none":
+        return
+    if ":" in run.device:
+        raise UserError(
+            "every rank has a device of its own",
+            got=f"device {run.device} for {run.ranks} ranks",
+            wanted="cpu or cuda",
+            do="say --device cuda: a rank takes the GPU with the number of its local rank",
+        )
+    if run.parallel == "context":
+        from wattention.lab.context_parallel import check_context_parallel
+
+        check_context_parallel(run)
+    elif run.training.batch % run.ranks:
+        raise uneven_batch(run.training.batch, run.ranks)
 
 
 def _check_lengths(run: RunSpec) -> None:
