@@ -29,6 +29,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
@@ -49,8 +50,12 @@ POLL_S = 0.2
 BEAT_S = 1.0
 SILENCE_S = 30.0
 """A driver that gave no sign of life for so long is taken for lost; it beats once a second, whatever its child does."""
-GRACE_S = 10.0
-"""How long ranks have to say how they ended, once one has failed."""
+GRACE_S = 30.0
+"""How long the other ranks have to say how they ended, once rank 0 has; they do so at once unless they are lost."""
+STOP_S = 2.5
+"""How long a rank may go on once another has failed: enough to learn what its own child makes of it."""
+LEAVE_S = 10.0
+"""How long a child that has said everything may take to end."""
 COLLECTIVE_TIMEOUT_S = 1800.0
 """After which a collective gives up by itself; ranks that die are noticed within a second, by their drivers."""
 
@@ -177,20 +182,21 @@ class _Driver:
         try:
             heard = self._listen(number, ours, on_progress, check)
             if isinstance(heard, CellRecord):
-                process.join(GRACE_S)  # it takes leave of the others
                 record = heard
             elif isinstance(heard, _Ending):
                 record = _failed(cell, heard.status, heard.detail, started)
             else:
                 process.join()
                 record = _failed(cell, *_death(process.exitcode, Path(log)), started)
+            self._store.set(f"{number}/ended/{self.world.rank}", json.dumps(asdict(_ending(record))))
+            if record.status == "ok":
+                process.join(LEAVE_S)
+            else:
+                self._store.set(f"{number}/failed", str(self.world.rank))
         finally:
             ours.close()
             process.kill()
             process.join()
-        self._store.set(f"{number}/ended/{self.world.rank}", json.dumps(asdict(_ending(record))))
-        if record.status != "ok":
-            self._store.set(f"{number}/failed", str(self.world.rank))
         return record
 
     def _listen(
@@ -216,7 +222,7 @@ class _Driver:
             if reason is not None:
                 return reason
             if stop_at == float("inf") and self._store.check([f"{number}/failed"]):
-                stop_at = time.monotonic() + GRACE_S / 4  # enough to hear what this rank's child makes of it
+                stop_at = time.monotonic() + STOP_S
             if time.monotonic() >= stop_at:
                 return _Ending(status="error", detail="stopped, because another rank failed")
 
@@ -231,14 +237,14 @@ class _Driver:
     def _heard(self, key: str, seconds: float) -> str | None:
         """Return a value of the store, waiting for it up to so long; None when it does not come.
 
-        Asks again and again: the store's own wait prints a warning for every time-out.
+        Asks again and again: the store's own wait prints a warning for every time-out. Counts its own waking time, so
+        that a machine which was paused as a whole blames nobody.
         """
-        end = time.monotonic() + seconds
-        while not self._store.check([key]):
-            if time.monotonic() >= end:
-                return None
+        for _ in range(max(1, round(2 * seconds / POLL_S))):
+            if self._store.check([key]):
+                return self._store.get(key).decode()
             time.sleep(POLL_S / 2)
-        return self._store.get(key).decode()
+        return None
 
 
 class RankLauncher(_Driver):
@@ -259,6 +265,7 @@ class RankLauncher(_Driver):
         self._lost = ""
         self._terminated = self._interruptible = self._stopped = False
         self._beats_seen: dict[int, tuple[str, float]] = {}
+        self._looked = self._awake_s = 0.0
         signal.signal(signal.SIGTERM, self._on_sigterm)
         self._store.set("run", run.model_dump_json())
         seats = [self._heard(f"seat/{rank}", SILENCE_S) for rank in range(world.size)]
@@ -347,8 +354,9 @@ class RankLauncher(_Driver):
         return replace(record, status=ending.status, detail=detail, phases={}, facts=facts)
 
     def _silent_rank(self) -> str:
-        """Name a rank whose driver has given no sign of life for too long."""
-        now = time.monotonic()
+        """Name a rank whose driver has given no sign of life for too long, by the time this process was awake."""
+        now = self._awake_s = self._awake_s + min(time.monotonic() - self._looked, BEAT_S)
+        self._looked = time.monotonic()
         for rank in range(1, self.world.size):
             key = f"beat/{rank}"
             beat = self._store.get(key).decode() if self._store.check([key]) else ""
@@ -384,6 +392,7 @@ class _Follower(_Driver):
             words = self._heard("run", SILENCE_S)
         run = RunSpec.model_validate_json(words)
         LocalLauncher(threads=run.threads, malloc=run.malloc)  # settings of the server that children are forked from
+        forkserver.ensure_running()  # it loads torch while rank 0 still proves mechanisms
         number = 1
         while (order := self._next_order(number)) is not None:
             cell = CellSpec.model_validate_json(order["cell"])
