@@ -97,6 +97,14 @@ def test_a_driver_that_dies_leaves_a_record_and_a_run_that_resumes(tmp_path):
     assert {label: record.status for label, record in trained(tmp_path).items()} == {"lost": "killed", "sdpa": "ok"}
 
 
+def test_a_time_limit_holds_for_all_ranks_together(tmp_path):
+    process = compare(tmp_path, [mechanism("slow", "sleep")], "--time-limit", "3")
+    said = torchrun.finish(process)
+    assert process.returncode == 0, said
+    assert trained(tmp_path)["slow"].detail == "stopped after the time limit of 3 s"
+    assert trained(tmp_path)["slow"].status == "time_limit"
+
+
 def test_ctrl_c_ends_all_ranks_and_keeps_what_is_finished(tmp_path):
     process = compare(tmp_path, [mechanism("slow", "sleep")])
     log = tmp_path / "run" / "logs" / "train-0.log.rank1"
