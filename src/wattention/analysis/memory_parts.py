@@ -42,7 +42,9 @@ def memory_parts(records: Sequence[CellRecord]) -> dict[str, MemoryParts]:
         attention = record.phases.get("train", Phase()).readings.get("attention_saved_bytes")
         if not isinstance(peak, Quantity) or not isinstance(parameters, int) or not isinstance(attention, Quantity):
             continue
-        size = float(BYTES_PER_NUMBER * parameters)
+        spread = record.facts.get("parallel", {})
+        holders = spread["ranks"] if spread.get("mode") == "fsdp" else 1  # the peak is one rank's, which holds a share
+        size = float(BYTES_PER_NUMBER * parameters) / holders
         if peak.value < 4 * size + attention.value:
             continue  # other precisions than this split knows
         out[label] = MemoryParts(

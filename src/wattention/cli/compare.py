@@ -88,6 +88,9 @@ def compare(
     seed: Annotated[int | None, Option(help="Seeds the order, the initial weights and the batches.  [0]")] = None,
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1.  [cpu]")] = None,
     threads: Annotated[int | None, Option(help="CPU threads of every cell.  [all cores of this process]")] = None,
+    parallel: Annotated[
+        str | None, Option(help="How torchrun's ranks train one model: ddp, fsdp or context.  [ddp under torchrun]")
+    ] = None,
     time_limit: Annotated[
         float | None, Option(help="Seconds after which a cell is stopped and recorded as such.")
     ] = None,
@@ -109,6 +112,8 @@ def compare(
 
     Every mechanism passes the conformance gate before it is timed. Cells run in randomised blocks, one process each;
     every finished cell is on disk at once, and an interrupted run goes on with --resume.
+
+    Several devices for one model: torchrun --nproc-per-node N -m wattention compare --parallel fsdp ...
     """
     options: dict[str, Any] = {
         "mechanisms": mechanism,
@@ -132,6 +137,7 @@ def compare(
         ),
         "target": _given(loss=_loss(target_loss), max_tokens=max_tokens),
         "tune": _given(learning_rates=_rates(learning_rates)),
+        "parallel": parallel,
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
     pairs = "all" if all_pairs else None
@@ -215,20 +221,29 @@ def run_layers(
     from wattention.study.local import LocalLauncher, available_threads
     from wattention.study.run import run_comparison
     from wattention.study.store import RunFolder, newest_run, read_spec
+    from wattention.study.torchrun import RankLauncher, choose_parallel, find_world, serve
 
+    world = find_world()
+    if world is not None and world.rank > 0:
+        serve(world)
+        raise typer.Exit
     folder_path = out or (newest_run(Path("runs")) if resume else _new_folder())
     if resume:
         stored = read_spec(folder_path).model_dump() | {"preset": "tiny"}  # complete: the preset adds nothing
         layers = [stored, layers[-1]]
-    spec = build_run_spec(layers, settings, threads=available_threads())
+    parallel = next((layer["parallel"] for layer in reversed(layers) if layer.get("parallel")), None)
+    layers = [*layers, choose_parallel(parallel, world)]
+    threads = available_threads() // (world.local_size if world else 1)
+    spec = build_run_spec(layers, settings, threads=max(1, threads))
 
-    launcher = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
+    local = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
     from wattention.lab.matching import match_widths
     from wattention.lab.preflight import check_run
 
     spec = match_widths(spec)
     check_run(spec)
     folder = RunFolder(folder_path)
+    launcher = local if world is None else RankLauncher(world, spec, local)
     try:
         with ProgressDisplay() as display:
             return _run_blocks(
@@ -244,6 +259,9 @@ def run_layers(
             err=True,
         )
         raise typer.Exit(130) from None
+    finally:
+        if isinstance(launcher, RankLauncher):
+            launcher.close()
 
 
 def _run_blocks(spec: RunSpec, run_blocks: RunBlocks, *, resume: bool, say: Callable[[str], None]) -> StoredRun:

@@ -18,6 +18,10 @@ STUDY_MECHANISMS = ("baseline", "sdpa", "flash", "gqa", "linear", "sliding_windo
 """The eight mechanisms of the reference study (arXiv 2507.07247), in this project's names."""
 
 
+Parallel = Literal["none", "ddp", "fsdp", "context"]
+"""How several devices train one model."""
+
+
 class MechanismChoice(Spec):
     """One mechanism of a comparison.
 
@@ -106,9 +110,13 @@ class RunSpec(Spec):
     """A whole comparison: randomised complete blocks, each running every mechanism once in its own process.
 
     ``seed + block // reruns`` seeds initialisation and batch order, the same for all mechanisms of a block; ``seed``
-    alone draws the order of the mechanisms in the blocks. ``threads`` is the number of CPU threads of every cell.
-    ``reruns`` blocks in a row share a seed, which tells the spread over seeds from the spread of repeating one.
-    ``target``, ``match`` and ``tune`` hold quality equal; see ``core/quality_specs.py``.
+    alone draws the order of the mechanisms in the blocks. ``threads`` is the number of CPU threads of every cell, on
+    every rank. ``reruns`` blocks in a row share a seed, which tells the spread over seeds from the spread of repeating
+    one. ``target``, ``match`` and ``tune`` hold quality equal; see ``core/quality_specs.py``.
+
+    ``parallel`` spreads the training cells over ``ranks`` processes, each with a device of its own: replicas (ddp),
+    shards of the parameters (fsdp), or parts of every sequence (context). ``training.batch`` stays the batch of all
+    ranks together, so that the losses are those of one process.
     """
 
     mechanisms: tuple[MechanismChoice, ...] = Field(min_length=1)
@@ -130,6 +138,8 @@ class RunSpec(Spec):
     """Add blocks until the pairs are decided; None: ``blocks`` blocks and no more."""
     grown_from: int | None = None
     """Number of blocks the run was started with, where blocks were added to it later."""
+    parallel: Parallel = "none"
+    ranks: int = Field(default=1, ge=1)
 
     @property
     def decided_by(self) -> str:

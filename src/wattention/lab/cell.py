@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import torch
 
@@ -16,11 +17,15 @@ from wattention.core.records import CellRecord
 from wattention.core.run_spec import CellSpec
 from wattention.lab.failures import status_of
 from wattention.lab.findings import Findings, ReportProgress
+from wattention.lab.parallel import ALONE, OneProcess
 from wattention.meters.environment import record_environment
 
 
-def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
-    """Run one cell and return its record; only a lost parent or an interrupt escapes."""
+def run_cell(cell: CellSpec, *, progress: ReportProgress, spread: OneProcess = ALONE) -> CellRecord:
+    """Run one cell and return its record; only a lost parent or an interrupt escapes.
+
+    A training cell may be ``spread`` over several processes, which all run it; the record of rank 0 holds all of it.
+    """
     record = CellRecord(
         key=cell.key, order=cell.order, status="ok", started_utc=datetime.now(UTC).isoformat(timespec="seconds")
     )
@@ -30,7 +35,7 @@ def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
         environment=record_environment(device=cell.run.device, seeds={"cell": cell.seed, "order": cell.run.seed}),
     )
     try:
-        found = _work_of(cell)(cell, progress)
+        found = _work_of(cell, spread)(cell, progress)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -40,7 +45,7 @@ def run_cell(cell: CellSpec, *, progress: ReportProgress) -> CellRecord:
     return replace(record, status=found.status, detail=found.detail, phases=found.phases, facts=found.facts)
 
 
-def _work_of(cell: CellSpec) -> Callable[[CellSpec, ReportProgress], Findings]:
+def _work_of(cell: CellSpec, spread: OneProcess) -> Callable[[CellSpec, ReportProgress], Findings]:
     match cell.key.kind:
         case "gate":
             from wattention.lab.gate_cell import run_gate_cell
@@ -53,7 +58,7 @@ def _work_of(cell: CellSpec) -> Callable[[CellSpec, ReportProgress], Findings]:
         case "train":
             from wattention.lab.train_cell import run_train_cell
 
-            return run_train_cell
+            return partial(run_train_cell, spread=spread)
         case "lengths":
             from wattention.lab.length_cell import run_length_cell
 

@@ -12,13 +12,15 @@ counter can be read.
 
 Where no counter can be read, a CPU gets an estimate of its training, and of every phase when the user told the watts of
 a core; it is marked as such, with its range (meters/estimate.py). A GPU gets the reason.
+
+Over several ranks all repeat the same work as often: after every chunk they agree on how long it took.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wattention.core.quantities import Absent, Quantity, Reading, counted
@@ -66,12 +68,13 @@ class EnergyWindows:
     stage: Stage
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    needed_s: float | None = field(init=False)
+    """The shortest window that every counter of every rank resolves, with a margin; None where none can be read."""
 
-    @property
-    def needed_s(self) -> float | None:
-        """The shortest window that every counter resolves, with a margin; None where no counter can be read."""
+    def __post_init__(self) -> None:
         facts = self._counters()
-        return None if facts is None else needed_window_s(facts) * MARGIN
+        longest_s = max(self.stage.spread.gather(0.0 if facts is None else needed_window_s(facts) * MARGIN))
+        self.needed_s = longest_s or None
 
     @property
     def repeats_phases(self) -> bool:
@@ -121,7 +124,7 @@ class EnergyWindows:
         own = self.stage.phases[name]
         energy = own.readings.get("energy_j", Absent("no energy meter"))
         told = self.stage.cell.run.measure.cpu_watts_per_core
-        if self._counters() is None:
+        if self.needed_s is None:
             if self._on_cpu() and (always or told is not None):
                 self._keep(into, own, self._estimate(own, energy))
             elif always:
@@ -147,14 +150,16 @@ class EnergyWindows:
     def _repeat_for(self, seconds: float, do: Callable[[], object]) -> int:
         """Repeat for at least so long; the device is waited for in between, or its queue would hide the time."""
         synchronise = synchronise_of(self.stage.cell.run.device)
-        calls, chunk = 0, 1
-        begin = self.clock()
-        while (started := self.clock()) - begin < seconds:
+        calls, chunk, past_s = 0, 1, 0.0
+        while past_s < seconds:
+            started = self.clock()
             for _ in range(chunk):
                 do()
             synchronise()
             calls += chunk
-            if self.clock() - started < CHUNK_S:
+            took_s = max(self.stage.spread.gather(self.clock() - started))
+            past_s += took_s
+            if took_s < CHUNK_S:
                 chunk *= 2
         return calls
 
@@ -168,7 +173,12 @@ class EnergyWindows:
     def _estimate(self, own: Phase, why: Reading) -> dict[str, Reading]:
         power = choose_cpu_power(watts_per_core=self.stage.cell.run.measure.cpu_watts_per_core)
         missing = Absent("the window gave none")
-        said = estimate_cpu_energy(own.readings.get("time_s", missing), own.readings.get("cpu_s", missing), power=power)
+        said = estimate_cpu_energy(
+            own.readings.get("time_s", missing),
+            own.readings.get("cpu_s", missing),
+            power=power,
+            cores=self.stage.spread.cores,
+        )
         return {"energy_j": said.energy_j, "energy_above_idle_j": said.above_idle_j, "energy_counter_j": why}
 
     def _on_cpu(self) -> bool:

@@ -11,6 +11,7 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
+from wattention.lab.parallel import uneven_batch
 from wattention.lab.quality_preflight import check_quality
 from wattention.mechanisms.base import MECHANISMS
 
@@ -22,6 +23,7 @@ def check_run(run: RunSpec) -> None:
         UserError: the first thing that cannot work, with what to do.
     """
     _check_device(run.device)
+    _check_ranks(run)
     _check_lengths(run)
     shape = AttentionShape(batch=1, tokens=run.model.context, width=run.model.width, heads=run.model.heads)
     for choice in run.mechanisms:
@@ -40,6 +42,32 @@ def check_run(run: RunSpec) -> None:
         order_seed=run.seed,
     )
     check_quality(run, batches)
+
+
+def _check_ranks(run: RunSpec) -> None:
+    if run.parallel == "none":
+        return
+    alone = {"--target-loss": run.target, "--learning-rates": run.tune, "--recall-lengths": run.measure.recall_lengths}
+    if asked := [option for option, value in alone.items() if value]:
+        raise UserError(
+            "not measured over several ranks",
+            got=f"{', '.join(asked)} with {run.ranks} ranks",
+            wanted="one process",
+            do="leave it out here, or run it without torchrun",
+        )
+    if ":" in run.device:
+        raise UserError(
+            "every rank has a device of its own",
+            got=f"device {run.device} for {run.ranks} ranks",
+            wanted="cpu or cuda",
+            do="say --device cuda: a rank takes the GPU with the number of its local rank",
+        )
+    if run.parallel == "context":
+        from wattention.lab.context_parallel import check_context_parallel
+
+        check_context_parallel(run)
+    elif run.training.batch % run.ranks:
+        raise uneven_batch(run.training.batch, run.ranks)
 
 
 def _check_lengths(run: RunSpec) -> None:

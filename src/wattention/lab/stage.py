@@ -1,4 +1,7 @@
-"""The phases of one cell while it runs: each measured in a window of its own, on the cell's common clock."""
+"""The phases of one cell while it runs: each measured in a window of its own, on the cell's common clock.
+
+Over several ranks a window opens when all are there, and its readings become one set of all ranks' (rank_readings.py).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from wattention.core.quantities import Reading
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.lab.findings import ReportProgress
+from wattention.lab.parallel import ALONE, OneProcess
 from wattention.lab.power_trace import window_samples
 from wattention.meters.window import Panel
 
@@ -21,6 +25,7 @@ class Stage:
     cell: CellSpec
     panel: Panel
     progress: ReportProgress
+    spread: OneProcess = ALONE
     phases: dict[str, Phase] = field(default_factory=dict)
     _origin_ns: int | None = None
     """The clock at the start of the first window; samples of all phases count from there."""
@@ -29,6 +34,7 @@ class Stage:
     def phase(self, name: str) -> Iterator[None]:
         """Measure the body as one phase."""
         window = self.panel.window()
+        self.spread.barrier()
         with window:
             yield
         assert window.raw is not None
@@ -36,7 +42,7 @@ class Stage:
             self._origin_ns = window.raw.interval.start_ns
         flags = tuple(flag.to_json() for flag in window.flags)
         samples = window_samples(window.raw, self._origin_ns)
-        self.phases[name] = Phase(readings=window.readings, samples=samples, flags=flags)
+        self.phases[name] = self.spread.merge(Phase(readings=window.readings, samples=samples, flags=flags))
 
     def add(self, name: str, readings: Mapping[str, Reading], **samples: tuple[float, ...]) -> None:
         """Add what the work of a measured phase found."""

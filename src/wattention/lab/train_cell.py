@@ -7,6 +7,9 @@
 Only the training steps run inside the training window; the number of tokens is fixed, so that all mechanisms see the
 same text. The memory step and the kernel's name come from profiled steps afterwards, which are never timed. The idle
 windows, and those that repeat work for its energy, exist only where an energy counter does (energy_phase.py).
+
+Over several ranks every rank runs this same timeline: a window opens after a common barrier, and its readings become
+one set of all ranks' when it is closed (rank_readings.py), so that all that follows sees the same numbers everywhere.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from wattention.data.task import open_batches
 from wattention.lab.energy_phase import EnergyWindows, Work
 from wattention.lab.findings import Findings, ReportProgress, load_choice
 from wattention.lab.matching import describe_match, train_flop_per_token
+from wattention.lab.parallel import ALONE, OneProcess
 from wattention.lab.power_trace import bound_traces
 from wattention.lab.recall_phase import ask_at_lengths
 from wattention.lab.stage import Stage
@@ -35,22 +39,24 @@ from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Cache, Mechanism, MechanismConfig
 from wattention.meters.kernels import record_kernels, title_of_kernels
 from wattention.meters.tensor_memory import measure_peak_tensor_bytes
-from wattention.meters.window import Panel
+from wattention.meters.window import Panel, do_nothing
 from wattention.model.gpt2 import GPT2
 
+GENERATED = ("prefill", "decode")
 PROMPT_REPEATS = 3
 PROGRESS_EVERY_S = 0.5
 
 
-def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
+def run_train_cell(cell: CellSpec, progress: ReportProgress, spread: OneProcess = ALONE) -> Findings:
     """Train, evaluate and generate with one mechanism; see the module's timeline."""
     mechanism, config = load_choice(cell)
     with Panel.open(cell.run.device) as panel:
+        spread.sit_down(panel)
         own_cost = panel.measure_own_cost()
-        stage = Stage(cell=cell, panel=panel, progress=progress)
+        stage = Stage(cell=cell, panel=panel, progress=progress, spread=spread)
         progress(phase="build")
         with stage.phase("build"):
-            trainer = build_trainer(cell, mechanism, config)
+            trainer = build_trainer(cell, mechanism, config, spread)
         energy = EnergyWindows(stage=stage)
         progress(phase="idle")
         energy.watch_idle("before")
@@ -66,7 +72,7 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         energy.of_phase("evaluate", Work(do=trainer.evaluate, makes="targets", each=targets))
         progress(phase="memory")
         peak = measure_peak_tensor_bytes(trainer.step, device=cell.run.device)
-        stage.phases["memory"] = Phase(readings={"peak_tensor_bytes": peak})
+        stage.phases["memory"] = spread.merge(Phase(readings={"peak_tensor_bytes": peak}))
         kernels = record_kernels(trainer.step, device=cell.run.device)
         if cell.run.data.task == "text":
             _generate(stage, trainer, energy)
@@ -82,6 +88,7 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         "data": trainer.batches.provenance,
         "attends": attended_pairs(cell, mechanism, config),
         "window_cost": {name: reading.to_json() for name, reading in own_cost.items()},
+        **spread.facts(),
     }
     return Findings(phases=bound_traces(stage.phases), facts=facts)
 
@@ -93,7 +100,7 @@ def attended_pairs(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig
     return None if mechanism.attends is None else mechanism.attends(shape, config).to_json()
 
 
-def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Trainer:
+def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig, spread: OneProcess = ALONE) -> Trainer:
     """Build data, model and optimiser of a training cell."""
     run, spec = cell.run, cell.training
     batches = open_batches(
@@ -104,7 +111,7 @@ def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig)
         order_seed=cell.seed,
     )
     model = GPT2(cell.model, mechanism, config, seed=cell.seed)
-    return Trainer(model, batches, spec, device=run.device)
+    return Trainer(model, batches, spec, device=run.device, spread=spread)
 
 
 def _train(stage: Stage, trainer: Trainer, mechanism: Mechanism, config: MechanismConfig) -> None:
@@ -115,7 +122,8 @@ def _train(stage: Stage, trainer: Trainer, mechanism: Mechanism, config: Mechani
     with stage.phase("warmup"):
         losses = [trainer.step().loss for _ in range(warmup)]
     measured_losses, marks = run_training_steps(stage, trainer, steps)
-    nats = torch.stack([*losses, *measured_losses]).float().tolist()
+    spread = trainer.spread
+    nats = (spread.sum(torch.stack([*losses, *measured_losses]).float()) / spread.size).tolist()
     for step, loss in enumerate(nats):
         if not math.isfinite(loss):
             raise DivergedError(step, loss)
@@ -143,7 +151,8 @@ def run_training_steps(stage: Stage, trainer: Trainer, steps: int) -> tuple[list
             marks.append(time.perf_counter_ns())
             if time.monotonic() >= next_report:
                 # a pipe write of some microseconds, twice a second; the loss only where reading it stops no queue
-                text = f"loss {losses[-1].item():.3f}" if on_cpu else ""
+                whose = " of rank 0's part" if trainer.spread.size > 1 else ""
+                text = f"loss {losses[-1].item():.3f}{whose}" if on_cpu else ""
                 elapsed_s = (marks[-1] - marks[0]) / 1e9
                 speed = (step + 1) * stage.cell.run.tokens_per_step / elapsed_s
                 stage.progress(phase="train", done=step + 1, total=steps, text=text, tokens_per_s=speed)
@@ -167,7 +176,10 @@ def _predictions(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) 
             executed, "flop/token", f"{products}, masked pairs that are computed and recomputation included"
         ),
         "attention_saved_bytes": predicted(
-            model.layers * cost.saved_bytes, "byte", "closed form of what attention keeps from forward to backward"
+            model.layers * cost.saved_bytes / cell.run.ranks,
+            "byte",
+            "closed form of what attention keeps from forward to backward"
+            + (f", the share of one of {cell.run.ranks} ranks" if cell.run.ranks > 1 else ""),
         ),
     }
 
@@ -194,7 +206,17 @@ def _evaluate(stage: Stage, trainer: Trainer) -> int:
 
 @torch.inference_mode()
 def _generate(stage: Stage, trainer: Trainer, energy: EnergyWindows) -> None:
-    """Read a prompt of held-out text, then generate greedily: batch 1, evaluation mode, the mechanism's cache."""
+    """Read a prompt of held-out text, then generate greedily: batch 1, evaluation mode, the mechanism's cache.
+
+    Rank 0 alone where it holds the whole model; the windows are common to all ranks.
+    """
+    if not trainer.spread.generates:
+        for name in GENERATED:
+            with stage.phase(name):
+                pass
+        for name in GENERATED:
+            energy.of_phase(name, Work(do=do_nothing))
+        return
     run, model = stage.cell.run, trainer.model
     decode_tokens = run.measure.decode_tokens
     prompt_tokens = run.model.context - decode_tokens

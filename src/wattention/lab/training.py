@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from wattention.core.errors import UserError
 from wattention.core.specs import IGNORE, TrainingSpec
 from wattention.data.batches import Batch, Batches
+from wattention.lab.parallel import ALONE, OneProcess
 from wattention.model.gpt2 import GPT2, decay_groups
 
 
@@ -87,12 +88,22 @@ class Trainer:
         batches: what to train and evaluate on.
         spec: how to train.
         device: where.
+        spread: how a step is spread over processes; ``batches`` are those of all of them together.
     """
 
-    def __init__(self, model: GPT2, batches: Batches, spec: TrainingSpec, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        model: GPT2,
+        batches: Batches,
+        spec: TrainingSpec,
+        device: torch.device | str = "cpu",
+        spread: OneProcess = ALONE,
+    ) -> None:
         self.device = torch.device(device)
         self.model = model.to(self.device)
-        self.batches = batches
+        self.spread = spread
+        self.batches = spread.share(batches)
+        wrapped = spread.wrap(self.model)  # before the optimiser: sharding replaces the parameters
         self.spec = spec
         self.next_step = 0
         self.optimizer = torch.optim.AdamW(
@@ -101,11 +112,11 @@ class Trainer:
             betas=(spec.beta1, spec.beta2),
             fused=self.device.type in ("cpu", "cuda", "mps"),
         )
-        self._forward: nn.Module = torch.compile(model) if spec.compile else model  # type: ignore[assignment]
+        self._forward: nn.Module = torch.compile(wrapped) if spec.compile else wrapped  # type: ignore[assignment]
         self._last: StepResult | None = None
 
     def step(self) -> StepResult:
-        """Take one optimiser step; nothing waits for the device."""
+        """Take one optimiser step; nothing waits for the device. Over several ranks the loss is this rank's share."""
         step, parts = self.next_step, self.spec.accumulation
         if not self.model.training:
             self.model.train()
@@ -113,12 +124,13 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         tokens = 0
         for part in range(parts):
-            inputs, targets = self._to_device(self.batches.train(step * parts + part))
-            with self._autocast():
-                share = self._forward(inputs, targets) / parts
-            share.backward()
+            batch = self._to_device(self.batches.train(step * parts + part))
+            with self.spread.backward_of(part, parts), self.spread.feeding(*batch) as (inputs, targets, extra):
+                with self._autocast():
+                    share = self._forward(inputs, targets, **extra) / parts
+                share.backward()
+                tokens += inputs.numel()
             loss += share.detach()
-            tokens += inputs.numel()
         if self.spec.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.spec.clip_norm)
         for group in self.optimizer.param_groups:
@@ -145,38 +157,43 @@ class Trainer:
     def evaluate(self, batches: Iterable[Batch] | None = None) -> Evaluation:
         """Evaluate on the held-out batches unless others are given, in evaluation mode.
 
+        Every rank evaluates its part, and all get the whole result.
+
         Errors: ``DivergedError`` when the loss is not finite.
         """
         self.model.eval()
-        total = torch.zeros(2, dtype=torch.float64 if self.device.type != "mps" else torch.float32, device=self.device)
-        targets_seen, known_bytes = 0, 0
+        total = torch.zeros(3, dtype=torch.float64 if self.device.type != "mps" else torch.float32, device=self.device)
+        known_bytes = 0
         bytes_known = True
         for batch in self.batches.heldout() if batches is None else batches:
-            inputs, targets = self._to_device(batch)
-            with self._autocast():
-                logits = self._forward(inputs).flatten(0, 1).float()
-            flat = targets.flatten()
-            total[0] += nn.functional.cross_entropy(logits, flat, ignore_index=IGNORE, reduction="sum")
-            total[1] += (logits.argmax(-1) == flat).sum()
-            targets_seen += int((batch.targets != IGNORE).sum())
+            with self.spread.feeding(*self._to_device(batch)) as (inputs, targets, extra):
+                with self._autocast():
+                    logits = self._forward(inputs, **extra).flatten(0, 1).float()
+                flat = targets.flatten()
+                total[0] += nn.functional.cross_entropy(logits, flat, ignore_index=IGNORE, reduction="sum")
+                total[1] += (logits.argmax(-1) == flat).sum()
+                total[2] += (flat != IGNORE).sum()
             bytes_known = bytes_known and batch.target_bytes is not None
             known_bytes += batch.target_bytes or 0
-        nats, right = total.tolist()
+        nats, right, targets_seen = self.spread.sum(total).tolist()
+        known_bytes = self.spread.count_bytes(known_bytes)
         if not math.isfinite(nats):
             raise DivergedError(self.next_step, nats)
         return Evaluation(
             loss=nats / targets_seen,
             accuracy=right / targets_seen,
             bits_per_byte=nats / math.log(2) / known_bytes if bytes_known and known_bytes else None,
-            targets=targets_seen,
+            targets=int(targets_seen),
         )
 
     def save(self, path: Path) -> None:
         """Write a checkpoint: whole or not at all, also when the machine stops in the middle.
 
         Errors: ``DivergedError`` instead of saving a model whose last loss is not finite; ``UserError`` when the
-        file cannot be written (an older checkpoint of that name is kept).
+        file cannot be written (an older checkpoint of that name is kept), or when the model is spread over ranks.
         """
+        if self.spread.size > 1:
+            raise UserError("checkpoints are written by one process", got=f"{self.spread.size} ranks")
         if self._last is not None:
             self.check()
         state = {
@@ -228,7 +245,10 @@ class Trainer:
 
     def _seed_dropout(self, step: int) -> None:
         """Seed the generators a step may draw from; torch.manual_seed would cost 0.1 ms or more for every step."""
-        seed = int.from_bytes(hashlib.sha256(f"{self.spec.init_seed}/step/{step}".encode()).digest()[:8], "big") >> 1
+        name = f"{self.spec.init_seed}/step/{step}"
+        if self.spread.rank and self.model.spec.dropout:
+            name += f"/rank {self.spread.rank}"  # rows on different ranks must not share their masks
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn import functional
 
 from wattention.core.shapes import AttentionShape
 from wattention.mechanisms.base import Limit, Mechanism, MechanismConfig
@@ -32,7 +32,8 @@ class SdpaAttention(MultiHeadAttention):
         T, S = q.shape[2], k.shape[2]
         dropout = self.dropout if self.training else 0.0
         mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril_(S - T) if 1 < T < S else None
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=T == S)
+        # looked up at every call: torch's context parallelism puts its ring in the place of this function
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=T == S)
 
 
 def build(shape: AttentionShape, config: SdpaConfig, dropout: float) -> SdpaAttention:

@@ -96,7 +96,8 @@ def live_tensor_bytes(device_type: str) -> int:
         # type() and not isinstance: lazy proxies of other libraries must not be woken up.
         if issubclass(type(thing), torch.Tensor) and thing.device.type == device_type:
             for tensor in (thing, thing.grad if thing.is_leaf else None):
-                if tensor is not None and tensor.layout is torch.strided:
+                # a distributed tensor wraps a local one, which is in the list too, and has no storage of its own
+                if tensor is not None and tensor.layout is torch.strided and not hasattr(tensor, "_local_tensor"):
                     storage = tensor.untyped_storage()
                     storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())

@@ -81,12 +81,19 @@ class GPT2(nn.Module):
             self.head = None if spec.tied else nn.Linear(spec.width, spec.vocabulary, bias=False)
         self._initialise(seed)
 
-    def forward(self, idx: Tensor, targets: Tensor | None = None, caches: Sequence[Cache] | None = None) -> Tensor:
+    def forward(
+        self,
+        idx: Tensor,
+        targets: Tensor | None = None,
+        caches: Sequence[Cache] | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Return logits (B, T, V) of idx (B, T), or with targets (B, T) the mean loss in nats per target.
 
-        Targets equal to ``IGNORE`` have no loss. With caches, idx are the tokens after those already fed.
+        Targets equal to ``IGNORE`` have no loss. With caches, idx are the tokens after those already fed. ``positions``
+        (T,) are those of the tokens where they are not consecutive: a process may hold any part of the sequence.
         """
-        logits = self._logits(self._features(idx, caches))
+        logits = self._logits(self._features(idx, caches, positions))
         if targets is None:
             return logits
         # float32 whatever the autocast: a sum over the vocabulary loses too much in bfloat16
@@ -103,7 +110,7 @@ class GPT2(nn.Module):
         """
         return self._logits(self._features(idx, caches)[:, -1])
 
-    def _features(self, idx: Tensor, caches: Sequence[Cache] | None) -> Tensor:
+    def _features(self, idx: Tensor, caches: Sequence[Cache] | None, positions: Tensor | None = None) -> Tensor:
         start = caches[0].length if caches else 0
         end = start + idx.shape[1]
         if end > self.spec.context:
@@ -113,7 +120,8 @@ class GPT2(nn.Module):
                 wanted=f"at most {self.spec.context}",
                 do="shorten it, or build the model with a longer context",
             )
-        x = self.dropout(self.tokens(idx) + self.positions.weight[start:end])
+        placed = self.positions.weight[start:end] if positions is None else self.positions(positions)
+        x = self.dropout(self.tokens(idx) + placed)
         for layer, block in enumerate(self.blocks):
             x = block(x, caches[layer] if caches else None)
         out: Tensor = self.norm(x)

@@ -8,6 +8,7 @@ from wattention.analysis.crossover import Crossover
 from wattention.analysis.lengths import LengthPoint
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Absent, Quantity, Reading
+from wattention.core.run_spec import RunSpec
 from wattention.report.document import Cell, Column, Document, Section, Table
 from wattention.report.equal_quality import quality_sections
 from wattention.report.units import ORIGIN_LEGEND, significant
@@ -69,8 +70,12 @@ def _setting(comparison: Comparison) -> str:
     return (
         f"GPT-2, {spec.model.layers} layers of width {spec.model.width}, "
         f"{tokens} tokens x batch {spec.training.batch}, {spec.training.steps} steps, "
-        f"{spec.training.precision}, {spec.device}, {spec.blocks} blocks."
+        f"{spec.training.precision}, {spec.device}{_ranks(spec)}, {spec.blocks} blocks."
     )
+
+
+def _ranks(spec: RunSpec) -> str:
+    return "" if spec.parallel == "none" else f" x {spec.ranks} ranks ({spec.parallel})"
 
 
 def _answer(comparison: Comparison) -> str:

@@ -1,0 +1,73 @@
+"""Train small models over ranks and save what came out; run by torchrun, and called in one process for the truth."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from wattention.core.specs import DataSpec, ModelSpec, TrainingSpec
+from wattention.data.task import open_batches
+from wattention.lab.parallel import ALONE, Meeting, join
+from wattention.lab.training import Trainer
+from wattention.mechanisms.base import MECHANISMS
+from wattention.model.gpt2 import GPT2
+
+MODEL = ModelSpec(layers=2, heads=2, width=16, context=16, vocabulary=256)
+TRAINING = TrainingSpec(steps=3, batch=4, accumulation=2, warmup_steps=1, learning_rate=1e-2)
+
+
+def train(mechanism, dtype, text, spread=ALONE, device="cpu", precision="float32"):
+    """Return losses, all gradients of every step after clipping, the last parameters, and the evaluation."""
+    # 3 held-out windows in one batch of 3: they divide among neither 2 nor 4 ranks
+    data = DataSpec(text=text, heldout_fraction=0.2, heldout_tokens=3 * 16)
+    spec = TRAINING.replace(precision=precision)
+    batches = open_batches(data, vocabulary=256, batch=spec.batch, tokens=16, order_seed=0)
+    model = GPT2(MODEL, MECHANISMS.load(mechanism)).to(getattr(torch, dtype))
+    trainer = Trainer(model, batches, spec, device=device, spread=spread)
+    gradients = []
+    trainer.optimizer.register_step_pre_hook(
+        lambda *_: gradients.append([whole(p.grad).double() for p in model.parameters()])
+    )
+    losses = [float(spread.sum(trainer.step().loss.float()) / spread.size) for _ in range(spec.steps)]
+    evaluation = trainer.evaluate()
+    return {
+        "losses": losses,
+        "gradients": [torch.cat([g.flatten() for g in step]).cpu() for step in gradients],
+        "parameters": torch.cat([whole(p).detach().double().flatten() for p in model.parameters()]).cpu(),
+        "evaluation": (evaluation.loss, evaluation.accuracy, evaluation.bits_per_byte, evaluation.targets),
+    }
+
+
+def whole(tensor):
+    """Return a copy of a tensor, gathered from all ranks where it is spread over them."""
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone()
+
+
+def main() -> None:
+    """Train every case of the command line: OUT TEXT DEVICE PRECISION MODE/MECHANISM/DTYPE ..."""
+    out, text, device, precision, *cases = sys.argv[1:]
+    place = {name: int(os.environ[name.upper()]) for name in ("rank", "local_rank")}
+    found = {}
+    for case in cases:
+        mode, mechanism, dtype = case.split("/")
+        meeting = Meeting(
+            mode=mode,
+            size=int(os.environ["WORLD_SIZE"]),
+            host=os.environ["MASTER_ADDR"],
+            port=int(os.environ["MASTER_PORT"]),
+            name=f"test {case}",
+            timeout_s=60.0,
+            **place,
+        )
+        own = meeting.device(device)
+        found[case] = train(mechanism, dtype, Path(text), join(meeting, own), own, precision)
+        torch.distributed.destroy_process_group()
+    if place["rank"] == 0:
+        torch.save(found, out)
+
+
+if __name__ == "__main__":
+    main()
