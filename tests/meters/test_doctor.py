@@ -56,7 +56,8 @@ def test_rapl_counters_are_found_with_their_step(rapl, monkeypatch):
     (finding,) = [f for f in survey_meters("cpu").findings if f.name == "energy"]
     assert finding.state == "works"
     assert finding.answers == ("energy_j", "energy_package0_j")
-    assert "RAPL package-0, CPU package-0: did not move yet; windows of at least 5 s" in finding.detail
+    assert finding.detail.startswith("RAPL package-0, CPU package-0, sensor class rapl_")
+    assert finding.detail.endswith("did not move yet; windows of at least 5 s")
 
 
 def run(*words):

@@ -5,6 +5,7 @@ import importlib
 import itertools
 import math
 import os
+import signal
 
 import pytest
 from hypothesis import given, settings
@@ -313,6 +314,18 @@ def test_a_sampler_process_of_its_own():
 def test_a_sampler_that_cannot_open_its_sensor_says_why():
     with pytest.raises(MeterError, match="RuntimeError: no such sensor"):
         PowerProcess(broken_reader, period_s=0.01)
+
+
+def test_a_sampler_that_is_killed_is_a_lost_meter_and_not_a_hang():
+    process = PowerProcess(functools.partial(constant_reader, 40.0), period_s=0.01)
+    try:
+        assert process.cpu_s() >= 0
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(MeterError, match="the power sampler has ended"):
+            process.since(0)
+            process.since(0)  # the first request may still fit into the pipe
+    finally:
+        process.close()
 
 
 def sampled(power_w):

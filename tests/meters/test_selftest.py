@@ -8,7 +8,7 @@ import pytest
 
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent
-from wattention.meters.base import OpenedMeters
+from wattention.meters.base import MeterError, OpenedMeters
 from wattention.meters.selftest import run_selftest
 from wattention.meters.selftest_checks import check_memory
 from wattention.meters.selftest_load import check_device, open_rig
@@ -109,6 +109,24 @@ def test_a_counter_that_dies_is_faulty():
     assert "fallen off the bus" in found["linearity gpu0"].finding
     assert any(flag.startswith("counter_lost") for flag in test.flags)
     assert "do not publish joules of this host" in worth_sentence(test)
+
+
+class SamplerEnds(SimulatedDevice):
+    """Its sampling process is killed before the square wave."""
+
+    def since(self, start_ns):
+        if self.now_s > 70:
+            raise MeterError("the power sampler has ended")
+        return super().since(start_ns)
+
+    def cpu_s(self):
+        raise MeterError("the power sampler has ended")
+
+
+def test_a_sampler_that_ends_is_named_and_the_counters_verdicts_stand():
+    found, _ = verdicts(SamplerEnds(DeviceTraits()))
+    assert faults(found) == {"square wave", "sampler's cost"}
+    assert found["linearity gpu0"].verdict == "sound"
 
 
 def bare_rig(device):

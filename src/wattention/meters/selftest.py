@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattention.meters import selftest_checks as judge
+from wattention.meters.base import MeterError
 from wattention.meters.selftest_rig import LOADS, Check, LoadWindow, Rig
 from wattention.meters.square_wave import make_square_wave
 
@@ -76,7 +77,7 @@ def run_selftest(rig: Rig, *, seconds: float | None = None) -> SelfTest:
     with rig.panel.window() as resting:
         rig.rest(load_s)
     loads = [_load(rig, max(1, round(rate * load_s)) * times) for times in LOADS]
-    checks = [judge.check_own_cost(cost), *judge.check_cpu(loads), *judge.check_counters(rig, resting, loads)]
+    checks = [judge.check_own_cost(cost), *judge.check_seconds(rig, loads), *judge.check_counters(rig, resting, loads)]
     checks.append(_check_wave(rig, rate))
     checks.extend([judge.check_sampler_cost(rig, loads), *_check_memory(rig), judge.check_estimate(rig, loads)])
     spent_s = (rig.clock.monotonic_ns() - start_ns) / 1e9
@@ -104,7 +105,11 @@ def _check_wave(rig: Rig, rate: float) -> Check:
     before_ns = rig.clock.monotonic_ns()
     pulses = make_square_wave(lambda seconds: rig.work(max(1, round(rate * seconds))), rig.rest, rig.clock.monotonic_ns)
     rig.rest(SETTLE_S)
-    return judge.check_wave(sampler.source.since(before_ns), pulses)
+    try:
+        samples = sampler.source.since(before_ns)
+    except MeterError as error:
+        return Check(name="square wave", instrument="sampled power", verdict="faulty", finding=str(error))
+    return judge.check_wave(samples, pulses)
 
 
 def _check_memory(rig: Rig) -> list[Check]:

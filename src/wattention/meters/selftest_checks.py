@@ -15,6 +15,7 @@ import numpy as np
 
 from wattention.core.energy_uncertainty import ratio_half_width, uncertainty_of
 from wattention.core.quantities import Absent, Quantity, Reading, measured, predicted
+from wattention.meters.base import MeterError, is_cuda
 from wattention.meters.clock import SUSPEND_LIMIT_S
 from wattention.meters.estimate import choose_cpu_power, estimate_cpu_energy
 from wattention.meters.power_process import PowerSample
@@ -68,10 +69,12 @@ def check_own_cost(cost: Mapping[str, Reading]) -> Check:
     )
 
 
-def check_cpu(loads: Sequence[LoadWindow]) -> list[Check]:
-    """Fit seconds and CPU seconds against work, and compare the two equal loads."""
+def check_seconds(rig: Rig, loads: Sequence[LoadWindow]) -> list[Check]:
+    """Fit seconds and, for work on the CPU, CPU seconds against work, and compare the two equal loads."""
     found = []
     for name, instrument in (("time_s", "elapsed seconds"), ("cpu_s", "CPU seconds of this process tree")):
+        if name == "cpu_s" and is_cuda(rig.device):
+            continue  # the host only waits, and how it waits is no work
         values = _values(loads, name)
         if isinstance(values, Absent):
             if name in loads[0].window.readings:
@@ -270,9 +273,12 @@ def check_sampler_cost(rig: Rig, loads: Sequence[LoadWindow]) -> Check:
     sampler = rig.sampler
     if sampler is None:
         return no_sampler(rig, "sampler's cost")
-    before_s, start_ns = sampler.source.cpu_s(), rig.clock.monotonic_ns()
-    rig.work(loads[0].units)
-    share = (sampler.source.cpu_s() - before_s) / max(1e-9, (rig.clock.monotonic_ns() - start_ns) / 1e9)
+    try:
+        before_s, start_ns = sampler.source.cpu_s(), rig.clock.monotonic_ns()
+        rig.work(loads[0].units)
+        share = (sampler.source.cpu_s() - before_s) / max(1e-9, (rig.clock.monotonic_ns() - start_ns) / 1e9)
+    except MeterError as error:
+        return Check(name="sampler's cost", instrument="sampling process", verdict="faulty", finding=str(error))
     return Check(
         name="sampler's cost",
         instrument="sampling process",

@@ -65,7 +65,7 @@ def _gpu_products(device: str) -> Callable[[int], None]:
     """Return a function that does so many products and returns when the device is done."""
     import torch
 
-    a = torch.full((GPU_WIDTH, GPU_WIDTH), 1.0 / GPU_WIDTH, device=device, dtype=torch.bfloat16)
+    a = torch.rand((GPU_WIDTH, GPU_WIDTH), device=device).bfloat16()  # equal operands would toggle fewer bits
     out = torch.empty_like(a)
     synchronise = synchronise_of(device)
 
@@ -86,7 +86,7 @@ def _cpu_products() -> Callable[[int], None]:
     torch.set_num_threads(1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)
-    a = torch.full((CPU_WIDTH, CPU_WIDTH), 1.0 / CPU_WIDTH)
+    a = torch.rand((CPU_WIDTH, CPU_WIDTH))
 
     def on_one_core(units: int) -> None:
         out = torch.empty_like(a)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from wattention.core.quantities import Absent, Reading
 from wattention.meters.base import METERS, Meter, open_meters
 from wattention.meters.energy import needed_window_s
+from wattention.meters.sensor_class import find_class
 from wattention.meters.window import Panel
 
 State = Literal["works", "missing", "other device"]
@@ -108,7 +109,7 @@ def _energy_names(facts: dict[str, Any]) -> tuple[str, ...]:
 
 def _counters(facts: dict[str, Any]) -> str:
     parts = [
-        f"{about['counter']}, {about['device']}: "
+        f"{about['counter']}, {about['device']}, {find_class(about.get('sensor_class')).title}: "
         + (f"steps every {about['step_s']:.2g} s by {about['step_j']:.2g} J" if about["step_s"] else "did not move yet")
         for about in facts["domains"].values()
     ]
