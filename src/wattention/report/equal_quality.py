@@ -87,9 +87,7 @@ def _ratio_number(ratio: TargetRatio | None, key: str, price: Reading) -> Quanti
     if ratio is None or ratio.limit != "exact" or isinstance(price, Absent):
         return None
     source = f"{key} to the target over that of the reference, paired within blocks"
-    return Quantity(
-        value=ratio.value, unit="ratio", origin=price.origin, source=source, low=ratio.low, high=ratio.high
-    )
+    return Quantity(value=ratio.value, unit="ratio", origin=price.origin, source=source, low=ratio.low, high=ratio.high)
 
 
 def _limit_note(track: TargetTrack) -> tuple[str, ...]:
