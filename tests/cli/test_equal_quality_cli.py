@@ -1,4 +1,4 @@
-"""Quality held equal from the command line: one tiny run of everything, in processes of their own, and its resuming."""
+"""Quality held equal from the command line: a tiny run of everything, in real processes, and resumed."""
 
 import json
 import os
