@@ -32,6 +32,15 @@ def test_loss_is_the_mean_over_targets_that_have_one() -> None:
     torch.testing.assert_close(model(idx, targets), expected)
 
 
+def test_positions_may_be_given() -> None:
+    model, idx = model_of("sdpa").double(), tokens(2, 9)
+    torch.testing.assert_close(model(idx, positions=torch.arange(9)), model(idx), rtol=0, atol=1e-14)
+    shifted = model(idx, positions=torch.arange(5, 14))
+    with torch.no_grad():
+        model.positions.weight.copy_(model.positions.weight.roll(-5, 0))  # position t now holds what t + 5 held
+    torch.testing.assert_close(model(idx), shifted, rtol=0, atol=1e-14)
+
+
 def test_later_tokens_do_not_change_earlier_logits() -> None:
     model, idx = model_of("baseline").double(), tokens(1, 12)
     changed = idx.clone()

@@ -98,10 +98,10 @@ def test_a_driver_that_dies_leaves_a_record_and_a_run_that_resumes(tmp_path):
 
 
 def test_a_time_limit_holds_for_all_ranks_together(tmp_path):
-    process = compare(tmp_path, [mechanism("slow", "sleep")], "--time-limit", "3")
+    process = compare(tmp_path, [mechanism("slow", "sleep")], "--time-limit", "12")
     said = torchrun.finish(process)
     assert process.returncode == 0, said
-    assert trained(tmp_path)["slow"].detail == "stopped after the time limit of 3 s"
+    assert trained(tmp_path)["slow"].detail == "stopped after the time limit of 12 s"
     assert trained(tmp_path)["slow"].status == "time_limit"
 
 

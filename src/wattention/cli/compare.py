@@ -231,8 +231,8 @@ def run_layers(
     if resume:
         stored = read_spec(folder_path).model_dump() | {"preset": "tiny"}  # complete: the preset adds nothing
         layers = [stored, layers[-1]]
-    parallel = next((layer["parallel"] for layer in reversed(layers) if layer.get("parallel")), None)
-    layers = [*layers, choose_parallel(parallel, world)]
+    asked = next((layer["parallel"] for layer in reversed(layers) if "parallel" in layer), None)
+    layers = [*layers, choose_parallel(asked, world)]
     threads = available_threads() // (world.local_size if world else 1)
     spec = build_run_spec(layers, settings, threads=max(1, threads))
 
