@@ -71,3 +71,14 @@ def test_toml_is_read_and_its_errors_are_named(tmp_path):
         read_toml(bad)
     with pytest.raises(UserError, match="cannot read the configuration"):
         read_toml(tmp_path / "none.toml")
+
+
+def test_a_carbon_factor_is_resolved_once_and_kept_with_its_source():
+    spec = build_run_spec([DEFAULTS], ["measure.carbon=DE-2023"], threads=1)
+    assert spec.measure.carbon.kg_per_j * 3.6e6 == pytest.approx(0.381)
+    assert "Germany 2023" in spec.measure.carbon.source
+    again = build_run_spec([DEFAULTS, {"measure": {"carbon": spec.measure.carbon.model_dump()}}], [], threads=1)
+    assert again.measure.carbon == spec.measure.carbon
+    with pytest.raises(UserError, match="did you mean Germany"):
+        build_run_spec([DEFAULTS, {"measure": {"carbon": "Germny"}}], [], threads=1)
+    assert build_run_spec([DEFAULTS], [], threads=1).measure.carbon is None
