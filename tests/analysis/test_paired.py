@@ -74,6 +74,21 @@ def test_equals_are_rarely_told_apart_however_often_one_looks_where_the_t_test_g
     assert np.mean(naive < 0.05) > 0.3
 
 
+def test_a_family_of_equals_is_left_alone_at_every_look_until_it_is_declared_equal():
+    """Eight names of one mechanism under --until-decided: seven pairs that share a reference, 60 blocks at most."""
+    rng = np.random.default_rng(12)
+    y = rng.normal(0, 0.02, (RUNS, 8, 60))
+    d, level = y[:, 1:] - y[:, :1], 0.05 / 7
+    told_apart, equal = np.zeros(RUNS, dtype=bool), np.zeros(RUNS, dtype=bool)
+    for blocks in range(2, 61):
+        seen = d[..., :blocks]
+        told_apart |= ~equal & (anytime_p_value(seen).min(axis=1) < level)
+        low, high = anytime_interval(seen, confidence=1 - level)
+        equal |= ((low > -THREE_PERCENT) & (high < THREE_PERCENT)).all(axis=1)
+    assert told_apart.mean() <= 0.05
+    assert equal.mean() >= 0.93
+
+
 @pytest.mark.parametrize("blocks", [2, 5, 10])
 def test_a_a_comparisons_are_ties_for_a_whole_family(blocks):
     """Eight names of one mechanism: no pair with the first is told apart in 93 % of runs, and most often none is."""

@@ -84,21 +84,20 @@ def test_a_finished_run_resumes_to_itself(finished):
     assert (folder / "runs/a/records.jsonl").read_bytes() == before
 
 
-def test_a_finished_run_takes_more_blocks_and_stops_when_its_pairs_are_decided(finished):
+def test_a_finished_run_takes_more_blocks_until_its_pairs_are_decided_or_the_budget_is_spent(finished):
     folder, _ = finished
     shutil.copytree(folder / "runs/a", folder / "runs/b")
     before = (folder / "runs/b/records.jsonl").read_bytes()
-    grown = wattention(
-        *("compare", "--resume", "--out", "runs/b", "--until-decided", "--decide-by", "memory", "--blocks", "2"),
-        *("--max-blocks", "3", "--json"),
-        cwd=folder,
-    )
+    words = ("--until-decided", "--max-blocks", "2", "--json")
+    grown = wattention("compare", "--resume", "--out", "runs/b", *words, cwd=folder)
     assert grown.returncode == 0, grown.stderr
     assert (folder / "runs/b/records.jsonl").read_bytes().startswith(before)
-    assert "stopped after 2 blocks: every pair is decided by memory" in grown.stderr
+    assert "after 1 block 0 of 1 pairs are decided; open: flash against sdpa" in grown.stderr
+    assert "stopped after 2 blocks at --max-blocks 2: 1 of 1 pairs are undecided by time" in grown.stderr
     assert "Which pairs are decided" in grown.stdout
-    (pair,) = (p for p in json.loads(grown.stdout.splitlines()[-1])["pairs"] if p["measure"] == "peak_tensor_bytes")
-    assert (pair["pair"], pair["verdict"], pair["blocks"]) == (["flash", "sdpa"], "equal", 2)
+    pairs = {p["measure"]: p for p in json.loads(grown.stdout.splitlines()[-1])["pairs"]}
+    assert (pairs["step_s"]["blocks"], pairs["step_s"]["verdict"]) == (2, "undecided")
+    assert (pairs["peak_tensor_bytes"]["verdict"], pairs["step_s"]["judged_by"]) == ("equal", "every block")
 
 
 def test_a_second_run_into_the_folder_is_refused_and_harms_nothing(finished):

@@ -74,6 +74,13 @@ def test_captions_state_the_findings(drawn):
     assert "executes 1.25x of what its model asks for" in drawn["flop-parts"].caption
 
 
+def test_a_caption_about_blocks_says_what_the_table_says(tmp_path):
+    """A tie is not called faster because it happened to be so in every block."""
+    run = full_run(tmp_path / "r", blocks=1)
+    caption = figures(run)["block-differences"].caption
+    assert caption.startswith("flash and sdpa tie: all blocks point one way, too few to prove it.")
+
+
 def test_an_estimated_power_is_said_to_be_a_models(tmp_path):
     drawn = figures(full_run(tmp_path / "r", energy="estimated"))
     assert "The power is a model's" in drawn["power-time"].caption

@@ -37,6 +37,28 @@ def test_new_records_are_told_until_the_run_is_finished(half, spec):
     assert watcher.ran == [cell.key for cell in missing]
 
 
+def test_a_run_that_adds_blocks_is_followed_into_them(tmp_path, spec):
+    folder, watcher = RunFolder(tmp_path), Silent()
+    spec = spec.replace(decide={}, blocks=1)
+    run_comparison(folder, spec, FakeLauncher(), Silent(), resume=False)
+    grown = spec.replace(blocks=2)
+    lock, left = folder.locked(), []
+
+    def write_one(_):
+        if not left:
+            folder.start(grown, resume=True)
+            done = {record.key for record in read_run(tmp_path).records}
+            left.extend(missing_cells(grown, done))
+        folder.append(FakeLauncher().run(left.pop(0), log=None, on_progress=None, time_limit_s=None))
+        if not left:
+            lock.__exit__(None, None, None)
+
+    lock.__enter__()
+    assert follow_run(tmp_path, watcher, sleep=write_one) == "finished"
+    assert {key.block for key in watcher.ran} == {1}
+    assert len(watcher.ran) == 4
+
+
 def test_watching_does_not_keep_the_run_from_going_on(half, spec):
     follow_run(half, Silent())
     run_comparison(RunFolder(half), spec, FakeLauncher(), Silent(), resume=True)

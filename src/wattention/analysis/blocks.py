@@ -81,35 +81,27 @@ class BlockModel:
 
         A mechanism that no chain of common blocks connects with the reference has a ratio of means without interval.
         """
-        r = self.labels.index(reference)
-        estimates: list[Estimate] = []
-        p_values: list[float] = []
-        others: list[str] = []
-        apart: dict[str, Ratio] = {}
-        for i, label in enumerate(self.labels):
-            if self._components[i] != self._components[r]:
-                value = float(np.exp(self._log_means[i] - self._log_means[r]))
-                apart[label] = Ratio(value=value, low=None, high=None, p_holm=None)
-                continue
-            if i == r:
-                continue
-            others.append(label)
-            log_ratio = float(self._log_means[i] - self._log_means[r])
-            variance = float(self._covariance[i, i] + self._covariance[r, r] - 2 * self._covariance[i, r])
-            estimates.append(self._estimate(log_ratio, variance))
-            p_values.append(self._p_value(log_ratio, variance))
-        adjusted: Sequence[float | None] = holm(p_values) if self.degrees_of_freedom else [None] * len(others)
+        contrasts = {label: self.contrast(label, reference) for label in self.labels if label != reference}
+        family = [label for label in contrasts if self._comparable(label, reference)]
+        adjusted = dict(zip(family, holm([contrasts[label][1] for label in family]), strict=True))
         return {
-            label: Ratio(value=e.value, low=e.low, high=e.high, p_holm=p)
-            for label, e, p in zip(others, estimates, adjusted, strict=True)
-        } | apart
+            label: Ratio(value=e.value, low=e.low, high=e.high, p_holm=adjusted.get(label))
+            for label, (e, _) in contrasts.items()
+        }
 
     def contrast(self, label: str, reference: str) -> tuple[Estimate, float]:
         """Ratio of one mechanism to another with its interval, and the p-value of no difference, not corrected."""
         i, r = self.labels.index(label), self.labels.index(reference)
         log_ratio = float(self._log_means[i] - self._log_means[r])
+        if not self._comparable(label, reference):
+            return Estimate(value=float(np.exp(log_ratio)), low=None, high=None), 1.0
         variance = float(self._covariance[i, i] + self._covariance[r, r] - 2 * self._covariance[i, r])
         return self._estimate(log_ratio, variance), self._p_value(log_ratio, variance)
+
+    def _comparable(self, label: str, reference: str) -> bool:
+        """Whether there is noise to judge by, and a chain of common blocks."""
+        i, r = self.labels.index(label), self.labels.index(reference)
+        return self.degrees_of_freedom > 0 and self._components[i] == self._components[r]
 
     def _estimate(self, log_value: float, variance: float) -> Estimate:
         if not self.degrees_of_freedom:
@@ -121,8 +113,8 @@ class BlockModel:
 
     def _p_value(self, log_ratio: float, variance: float) -> float:
         scale = self.noise_sd * variance**0.5
-        if not self.degrees_of_freedom or scale == 0:
-            return 1.0 if abs(log_ratio) < ROUNDING or not self.degrees_of_freedom else 0.0
+        if scale == 0:
+            return 1.0 if abs(log_ratio) < ROUNDING else 0.0
         return float(2 * stdtr(self.degrees_of_freedom, -abs(log_ratio) / scale))
 
 

@@ -106,7 +106,7 @@ def _look(run: StoredRun) -> Look:
 
 def say_look(look: Look) -> str:
     """Say in a line how far a run is, for a progress display."""
-    found = f"after {look.blocks} blocks {len(look.decided)} of {len(look.pairs)} pairs are decided"
+    found = f"after {_blocks(look)} {len(look.decided)} of {len(look.pairs)} pairs are decided"
     if not look.open:
         return found
     names = [f"{pair.label} against {pair.reference}" for pair in look.open]
@@ -123,11 +123,15 @@ def say_stop(decided: Decided) -> str:
     if decided.stop == "decided":
         without = len(look.pairs) - len(look.decided)
         rest = f"; {without} without numbers" if without else ""
-        return f"stopped after {look.blocks} blocks: every pair is decided by {decide.by}{rest}"
+        return f"stopped after {_blocks(look)}: every pair is decided by {decide.by}{rest}"
     budget = (
         f"--max-blocks {decide.max_blocks}" if decided.stop == "blocks" else f"--max-time {decide.max_time_s:g} seconds"
     )
     return (
-        f"stopped after {look.blocks} blocks at {budget}: {len(look.open)} of {len(look.pairs)} pairs are undecided by "
+        f"stopped after {_blocks(look)} at {budget}: {len(look.open)} of {len(look.pairs)} pairs are undecided by "
         f"{decide.by}; raise it and --resume to go on"
     )
+
+
+def _blocks(look: Look) -> str:
+    return f"{look.blocks} block{'s' if look.blocks > 1 else ''}"
