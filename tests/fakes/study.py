@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wattention.core.quantities import counted, measured
 from wattention.core.records import CellRecord, Phase
+from wattention.study.launcher import OneHostLauncher
 
 
 class Silent:
@@ -57,10 +58,11 @@ def fake_record(cell, status="ok", detail="", **facts):
     )
 
 
-class FakeLauncher:
+class FakeLauncher(OneHostLauncher):
     """Answers each cell with a made-up record; ``fail`` maps a cell key to (status, detail) or an exception."""
 
     def __init__(self, fail=None):
+        super().__init__()
         self.fail = fail or {}
 
     def run(self, cell, *, log, on_progress, time_limit_s):

@@ -16,7 +16,7 @@ from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import CellSpec
 from wattention.report.units import format_value
-from wattention.study.local import Progress
+from wattention.study.launcher import Progress
 
 
 class ProgressDisplay:

@@ -1,16 +1,40 @@
 """Randomised complete blocks: every block runs every mechanism once, in an order drawn from the stored seed.
 
 Why blocks: drift, throttling and neighbours change with time; mechanisms are compared within a block, where they met
-the same conditions, so what changes between blocks cancels.
+the same conditions, so what changes between blocks cancels. For the same reason a block is what a launcher gets: it
+runs on one host and one set of devices.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from wattention.core.records import CellKey, CellKind
+from wattention.core.records import CellKey, CellKind, CellRecord
 from wattention.core.run_spec import CellSpec, RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The unit of distribution: the cells of one block that have no record yet, in running order.
+
+    The run's own gates stand at the head of the first block that is left to run.
+
+    Args:
+        folder: of the run the cells belong to, on the machine that keeps the records.
+        gates: gate records of the run that are on disk, from whatever host.
+    """
+
+    folder: Path
+    number: int
+    cells: tuple[CellSpec, ...]
+    gates: tuple[CellRecord, ...] = ()
+
+    def without(self, done: Collection[CellKey]) -> Block:
+        """Return the block with the cells that are still missing."""
+        return replace(self, cells=tuple(cell for cell in self.cells if cell.key not in done))
 
 
 def plan_cells(run: RunSpec) -> tuple[CellSpec, ...]:
@@ -33,6 +57,23 @@ def plan_cells(run: RunSpec) -> tuple[CellSpec, ...]:
 def missing_cells(run: RunSpec, done: Collection[CellKey]) -> tuple[CellSpec, ...]:
     """Return the cells of the plan that have no record yet, in running order."""
     return tuple(cell for cell in plan_cells(run) if cell.key not in done)
+
+
+def plan_blocks(
+    run: RunSpec, done: Collection[CellKey], *, folder: Path, gates: tuple[CellRecord, ...] = ()
+) -> tuple[Block, ...]:
+    """Return what is missing of a run, block by block; a block without missing cells is left out."""
+    blocks: dict[int, list[CellSpec]] = {}
+    for cell in missing_cells(run, done):
+        blocks.setdefault(cell.key.block, []).append(cell)
+    return tuple(
+        Block(folder=folder, number=number, cells=tuple(cells), gates=gates) for number, cells in blocks.items()
+    )
+
+
+def gate_of(cell: CellSpec) -> CellSpec:
+    """Return the gate that proves a cell's mechanism on the host of its block."""
+    return _cell(cell.run, "gate", cell.key.mechanism, cell.key.block, cell.order)
 
 
 def _cell(run: RunSpec, kind: CellKind, label: str, block: int, order: int) -> CellSpec:
