@@ -8,7 +8,7 @@ runs on one host and one set of devices.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,9 +32,15 @@ class Block:
     cells: tuple[CellSpec, ...]
     gates: tuple[CellRecord, ...] = ()
 
-    def without(self, done: Collection[CellKey]) -> Block:
-        """Return the block with the cells that are still missing."""
-        return replace(self, cells=tuple(cell for cell in self.cells if cell.key not in done))
+    def without(self, done: Iterable[CellRecord]) -> Block:
+        """Return what is left of the block when these records are there; gates among them go with it."""
+        records = tuple(done)
+        keys = {record.key for record in records}
+        return replace(
+            self,
+            cells=tuple(cell for cell in self.cells if cell.key not in keys),
+            gates=(*self.gates, *(record for record in records if record.key.kind == "gate")),
+        )
 
 
 def plan_cells(run: RunSpec) -> tuple[CellSpec, ...]:

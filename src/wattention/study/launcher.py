@@ -52,6 +52,22 @@ class Watcher(Protocol):
         """The cell's record is on disk."""
 
 
+class Nobody:
+    """A watcher for where nobody looks."""
+
+    def begin(self, cells: int, done: int) -> None:
+        """Say nothing."""
+
+    def cell_started(self, cell: CellSpec) -> None:
+        """Say nothing."""
+
+    def cell_progress(self, cell: CellSpec, progress: Progress) -> None:
+        """Say nothing."""
+
+    def cell_finished(self, cell: CellSpec, record: CellRecord) -> None:
+        """Say nothing."""
+
+
 class Launcher(Protocol):
     """Runs blocks somewhere and returns their records, whatever happens to the cells."""
 

@@ -8,19 +8,21 @@ may be deleted at any time. Parsing is C++ and skips what is not asked for; memo
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wattention.core.records import CellKey, CellRecord, record_from_json
+from wattention.core.errors import UserError
+from wattention.core.records import SCHEMA, CellKey, CellRecord, record_from_json
 from wattention.study.store import Reader, shard_paths
 
-if TYPE_CHECKING:
-    import pyarrow
+Table = Any
+"""A pyarrow.Table; pyarrow has no types."""
 
 LARGE_BYTES = 64 * 2**20
 CHUNK_BYTES = 64 * 2**20
@@ -44,7 +46,9 @@ def scan_run(folder: Path) -> Scan:
     main = folder / "records.jsonl"
     if main.exists() and main.stat().st_size >= LARGE_BYTES and has_pyarrow():
         return _scan_index(folder, main)
-    reader, keys, gates = Reader(), set(), []
+    reader = Reader()
+    keys: set[CellKey] = set()
+    gates: list[CellRecord] = []
     for path in (main, *shard_paths(folder)):
         for record in reader.read(path):
             keys.add(record.key)
@@ -56,15 +60,19 @@ def scan_run(folder: Path) -> Scan:
 def has_pyarrow() -> bool:
     """Whether large files can be indexed."""
     try:
-        import pyarrow.json
-        import pyarrow.parquet  # noqa: F401
+        _arrow("json"), _arrow("parquet")
     except ImportError:
         return False
     return True
 
 
+def _arrow(part: str = "") -> Any:
+    return importlib.import_module(f"pyarrow.{part}" if part else "pyarrow")
+
+
 def _scan_index(folder: Path, main: Path) -> Scan:
-    keys, gates = set(), []
+    keys: set[CellKey] = set()
+    gates: list[CellRecord] = []
     with main.open("rb") as file:
         for table in index_tables(main):
             kinds, labels, blocks = (table[name].to_pylist() for name in ("kind", "mechanism", "block"))
@@ -85,12 +93,12 @@ def _scan_index(folder: Path, main: Path) -> Scan:
     return Scan(keys=frozenset(keys), gates=tuple(gates))
 
 
-def index_tables(main: Path) -> Iterator[pyarrow.Table]:
+def index_tables(main: Path) -> Iterator[Table]:
     """Yield the index of a file of records, one table a chunk, extending it on disk where it can be written.
 
     Columns: kind, mechanism, block, status, line (counted from 1 within the chunk), offset and length in bytes.
     """
-    import pyarrow.parquet as pq
+    pq = _arrow("parquet")
 
     folder = main.with_suffix(".index")
     end = 0
@@ -129,8 +137,8 @@ def _valid_parts(folder: Path, file: Any) -> list[tuple[Path, int]]:
     return found
 
 
-def _store_part(folder: Path, table: pyarrow.Table, *, start: int, end: int, mark: bytes) -> None:
-    import pyarrow.parquet as pq
+def _store_part(folder: Path, table: Table, *, start: int, end: int, mark: bytes) -> None:
+    pq = _arrow("parquet")
 
     path = folder / f"part-{start:015d}-{end:015d}-{zlib.crc32(mark):08x}.parquet"
     temporary = path.with_suffix(".tmp")
@@ -142,10 +150,11 @@ def _store_part(folder: Path, table: pyarrow.Table, *, start: int, end: int, mar
         return
 
 
-def index_lines(data: bytes, offset: int) -> pyarrow.Table:
+def index_lines(data: bytes, offset: int) -> Table:
     """Return the index of complete lines of records that start ``offset`` bytes into their file."""
     import numpy as np
-    import pyarrow as pa
+
+    pa = _arrow()
 
     newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
     starts = np.concatenate(([0], newlines[:-1] + 1))
@@ -162,20 +171,16 @@ def index_lines(data: bytes, offset: int) -> pyarrow.Table:
     return table
 
 
-def _schema() -> pyarrow.Schema:
-    import pyarrow as pa
+def _schema() -> Any:
+    pa = _arrow()
 
     text, whole = pa.string(), pa.int64()
     return pa.schema([("kind", text), ("mechanism", text), ("block", whole), ("status", text), ("schema", whole)])
 
 
-def _parse_fast(data: bytes) -> pyarrow.Table | None:
+def _parse_fast(data: bytes) -> Table | None:
     """Parse the key fields of all lines; None where a line is no such record."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.json as pj
-
-    from wattention.core.records import SCHEMA
+    pa, pc, pj = _arrow(), _arrow("compute"), _arrow("json")
 
     options = pj.ParseOptions(explicit_schema=_schema(), unexpected_field_behavior="ignore")
     # one JSON block holds at least a line: 4 MiB is more than any record, and keeps several threads busy
@@ -191,10 +196,8 @@ def _parse_fast(data: bytes) -> pyarrow.Table | None:
     return table.drop_columns(["schema"])
 
 
-def _parse_each(data: bytes, starts: Any, lengths: Any) -> tuple[list[int], pyarrow.Table]:
-    import pyarrow as pa
-
-    from wattention.core.errors import UserError
+def _parse_each(data: bytes, starts: Any, lengths: Any) -> tuple[list[int], Table]:
+    pa = _arrow()
 
     kept, rows = [], []
     for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
@@ -204,6 +207,6 @@ def _parse_each(data: bytes, starts: Any, lengths: Any) -> tuple[list[int], pyar
             continue
         kept.append(number)
         rows.append((record.key.kind, record.key.mechanism, record.key.block, record.status))
-    columns = list(zip(*rows, strict=True)) if rows else [[], [], [], []]
     fields = [field for field in _schema() if field.name != "schema"]
-    return kept, pa.table([pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)], pa.schema(fields))
+    columns = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(fields)]
+    return kept, pa.table(columns, pa.schema(fields))
