@@ -35,7 +35,11 @@ def cluster(monkeypatch):
         ray = import_ray()
         from ray.cluster_utils import Cluster
 
-        quick = {"health_check_period_ms": 300, "health_check_failure_threshold": 3, "health_check_initial_delay_ms": 0}
+        quick = {
+            "health_check_period_ms": 1000,
+            "health_check_failure_threshold": 5,
+            "health_check_initial_delay_ms": 0,
+        }
         cluster = Cluster(
             initialize_head=True,
             head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": quick},

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wattention.cli.launching import (
+    DryRun,
+    LauncherName,
+    Launching,
+    RayAddress,
+    RayResources,
+    SlurmSettings,
+    new_folder,
+)
+
+if TYPE_CHECKING:
+    from wattention.core.run_spec import RunSpec
 
 Option = typer.Option
 
@@ -53,6 +67,11 @@ def compare(
     resume: Annotated[
         bool, Option("--resume", help="Run only what is missing in --out, or in the newest run.")
     ] = False,
+    launcher: LauncherName = "local",
+    ray_address: RayAddress = None,
+    ray_resources: RayResources = None,
+    slurm: SlurmSettings = None,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, Option("--json", help="Last line of stdout: one JSON object.")] = False,
 ) -> None:
     """Train GPT-2 with each mechanism on real text; measure time, memory, FLOPs, CPU, energy, latency and loss.
@@ -74,7 +93,12 @@ def compare(
         "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core),
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
-    _run(options, config=config, settings=setting or [], out=out, resume=resume, as_json=as_json)
+    launching = Launching(name=launcher, ray_address=ray_address, ray_resources=ray_resources, slurm=slurm or [])
+    run = Request(options=options, config=config, settings=setting or [], out=out, resume=resume)
+    if dry_run:
+        _show_plan(run, launching)
+    else:
+        _run(run, launching, as_json=as_json)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -97,35 +121,66 @@ def _lengths(text: str | None) -> tuple[int, ...] | None:
     return lengths
 
 
-def _run(
-    options: dict[str, Any], *, config: Path | None, settings: list[str], out: Path | None, resume: bool, as_json: bool
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for, before it is looked at."""
+
+    options: dict[str, Any]
+    config: Path | None
+    settings: list[str]
+    out: Path | None
+    resume: bool
+
+    def open(self) -> tuple[Path, RunSpec]:
+        """Return the run's folder and its specification."""
+        from wattention.study.configure import DEFAULTS, build_run_spec, read_toml
+        from wattention.study.local import available_threads
+        from wattention.study.store import newest_run, read_spec
+
+        folder = self.out or (newest_run(Path("runs")) if self.resume else new_folder("runs"))
+        layers: list[dict[str, Any]] = [DEFAULTS]
+        if self.config is not None:
+            layers.append(read_toml(self.config))
+        if self.resume:
+            layers = [read_spec(folder).model_dump() | {"preset": "tiny"}]  # complete: the preset adds nothing
+        return folder, build_run_spec([*layers, self.options], self.settings, threads=available_threads())
+
+
+def _show_plan(request: Request, launching: Launching) -> None:
+    from wattention.report.plan import plan_document
+    from wattention.report.terminal import print_document
+    from wattention.study.forecast import forecaster_from
+    from wattention.study.grid import plan_blocks
+    from wattention.study.scan import scan_run
+    from wattention.study.store import list_run_folders, read_run
+
+    folder, spec = request.open()
+    done = scan_run(folder).keys
+    if launching.name == "slurm":
+        typer.echo(launching.script(plan_blocks(spec, done, folder=folder)))
+        return
+    forecast = forecaster_from(read_run(run) for run in list_run_folders(Path("runs")))
+    print_document(plan_document([(folder.name, spec, done)], forecast))
+
+
+def _run(request: Request, launching: Launching, *, as_json: bool) -> None:
     from wattention.report.progress import ProgressDisplay
-    from wattention.study.configure import DEFAULTS, build_run_spec, read_toml
-    from wattention.study.local import LocalLauncher, available_threads
     from wattention.study.run import run_comparison
-    from wattention.study.store import RunFolder, newest_run, read_spec
+    from wattention.study.store import RunFolder
 
-    folder_path = out or (newest_run(Path("runs")) if resume else _new_folder())
-    layers: list[dict[str, Any]] = [DEFAULTS]
-    if config is not None:
-        layers.append(read_toml(config))
-    if resume:
-        layers = [read_spec(folder_path).model_dump() | {"preset": "tiny"}]  # complete: the preset adds nothing
-    spec = build_run_spec([*layers, options], settings, threads=available_threads())
-
-    launcher = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
+    folder_path, spec = request.open()
+    launcher = launching.open(spec)
     from wattention.lab.preflight import check_run
 
-    check_run(spec)
+    check_run(spec, here=launching.name == "local")
     folder = RunFolder(folder_path)
     try:
         with ProgressDisplay() as display:
-            run = run_comparison(folder, spec, launcher, display, resume=resume)
+            run = run_comparison(folder, spec, launcher, display, resume=request.resume)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; everything finished is in {folder_path}\n"
-            f"go on with: wattention compare --resume --out {folder_path}",
+            f"go on with: wattention compare --resume --out {folder_path}{launching.words}",
             err=True,
         )
         raise typer.Exit(130) from None
@@ -133,9 +188,3 @@ def _run(
     from wattention.cli.runs import show_run
 
     show_run(run, as_json=as_json, with_page=True)
-
-
-def _new_folder() -> Path:
-    from datetime import datetime
-
-    return Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")

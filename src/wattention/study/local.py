@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -88,7 +89,7 @@ class LocalLauncher(OneHostLauncher):
         """Run one cell to its record. Ctrl-C stops the cell's process and is passed on."""
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_run_in_child, args=(self._work, cell, theirs, str(log)), daemon=True)
-        started = datetime.now(UTC).isoformat(timespec="seconds")
+        started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         process.start()
         theirs.close()
         try:
@@ -98,7 +99,8 @@ class LocalLauncher(OneHostLauncher):
                 return _failed(cell, "time_limit", detail, started)
             process.join()
             if isinstance(record, CellRecord):
-                return record
+                took_s = time.monotonic() - began  # process and all: what a planner wants to know
+                return replace(record, environment={**record.environment, "cell_s": took_s})
             return _failed(cell, *_death(process.exitcode, log), started)
         finally:
             ours.close()

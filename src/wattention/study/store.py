@@ -93,7 +93,7 @@ class RunFolder:
         """
         path = self.folder / "run.json"
         if not path.exists():
-            _write_whole(path, spec.model_dump_json(indent=2) + "\n")
+            write_whole(path, spec.model_dump_json(indent=2) + "\n")
             return
         if not resume:
             raise UserError(
@@ -287,7 +287,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is either complete or absent."""
     temporary = path.with_suffix(".tmp")
     try:
