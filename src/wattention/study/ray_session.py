@@ -56,7 +56,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
     size = {} if address else {"num_cpus": available_threads(), "include_dashboard": False}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **size)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **size)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(
             "cannot connect to the Ray cluster",
