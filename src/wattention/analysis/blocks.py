@@ -7,7 +7,11 @@ The additive model of such a design (Fisher 1935; any text on analysis of varian
 is fitted by least squares. Noise is pooled over all mechanisms: with b blocks and k mechanisms it has (b - 1)(k - 1)
 degrees of freedom, so that two blocks of eight mechanisms already decide differences of a few per cent, where eight
 separate paired t-tests with one degree of freedom each would decide nothing. The price is the assumption that all
-mechanisms are about equally noisy. p-values are corrected over mechanisms by Holm's method (Holm 1979).
+mechanisms are about equally noisy (``analysis/paired.py`` does without it, and needs more blocks). p-values are
+corrected over mechanisms by Holm's method (Holm 1979).
+
+The fit eliminates the block effects first, which leaves one small system in the mechanisms: O(b k^2) for b blocks, and
+cells may be missing. Mechanisms that no chain of common blocks connects are fitted apart, and never compared.
 """
 
 from __future__ import annotations
@@ -64,6 +68,8 @@ class BlockModel:
     noise_sd: float
     """Standard deviation of the noise in ln y; about the relative noise of one cell."""
     degrees_of_freedom: int
+    _components: tuple[int, ...]
+    """By mechanism, which connected part of the design it belongs to."""
 
     def mean(self, label: str) -> Estimate:
         """Geometric mean over the blocks, with the interval that the noise within blocks leaves."""
@@ -71,22 +77,31 @@ class BlockModel:
         return self._estimate(float(self._log_means[i]), float(self._covariance[i, i]))
 
     def ratios_to(self, reference: str) -> dict[str, Ratio]:
-        """Ratio of every other mechanism to the reference, one family under Holm's correction."""
-        r = self.labels.index(reference)
-        others = [label for label in self.labels if label != reference]
-        estimates: list[Estimate] = []
-        p_values: list[float] = []
-        for label in others:
-            i = self.labels.index(label)
-            log_ratio = float(self._log_means[i] - self._log_means[r])
-            variance = float(self._covariance[i, i] + self._covariance[r, r] - 2 * self._covariance[i, r])
-            estimates.append(self._estimate(log_ratio, variance))
-            p_values.append(self._p_value(log_ratio, variance))
-        adjusted: Sequence[float | None] = holm(p_values) if self.degrees_of_freedom else [None] * len(others)
+        """Ratio of every other mechanism to the reference, one family under Holm's correction.
+
+        A mechanism that no chain of common blocks connects with the reference has a ratio of means without interval.
+        """
+        contrasts = {label: self.contrast(label, reference) for label in self.labels if label != reference}
+        family = [label for label in contrasts if self._comparable(label, reference)]
+        adjusted = dict(zip(family, holm([contrasts[label][1] for label in family]), strict=True))
         return {
-            label: Ratio(value=e.value, low=e.low, high=e.high, p_holm=p)
-            for label, e, p in zip(others, estimates, adjusted, strict=True)
+            label: Ratio(value=e.value, low=e.low, high=e.high, p_holm=adjusted.get(label))
+            for label, (e, _) in contrasts.items()
         }
+
+    def contrast(self, label: str, reference: str) -> tuple[Estimate, float]:
+        """Ratio of one mechanism to another with its interval, and the p-value of no difference, not corrected."""
+        i, r = self.labels.index(label), self.labels.index(reference)
+        log_ratio = float(self._log_means[i] - self._log_means[r])
+        if not self._comparable(label, reference):
+            return Estimate(value=float(np.exp(log_ratio)), low=None, high=None), 1.0
+        variance = float(self._covariance[i, i] + self._covariance[r, r] - 2 * self._covariance[i, r])
+        return self._estimate(log_ratio, variance), self._p_value(log_ratio, variance)
+
+    def _comparable(self, label: str, reference: str) -> bool:
+        """Whether there is noise to judge by, and a chain of common blocks."""
+        i, r = self.labels.index(label), self.labels.index(reference)
+        return self.degrees_of_freedom > 0 and self._components[i] == self._components[r]
 
     def _estimate(self, log_value: float, variance: float) -> Estimate:
         if not self.degrees_of_freedom:
@@ -98,8 +113,8 @@ class BlockModel:
 
     def _p_value(self, log_ratio: float, variance: float) -> float:
         scale = self.noise_sd * variance**0.5
-        if not self.degrees_of_freedom or scale == 0:
-            return 1.0 if abs(log_ratio) < ROUNDING or not self.degrees_of_freedom else 0.0
+        if scale == 0:
+            return 1.0 if abs(log_ratio) < ROUNDING else 0.0
         return float(2 * stdtr(self.degrees_of_freedom, -abs(log_ratio) / scale))
 
 
@@ -112,30 +127,64 @@ def fit_blocks(values: Mapping[str, Mapping[int, float]]) -> BlockModel:
     """
     labels = tuple(label for label, by_block in values.items() if by_block)
     assert labels, "no values at all"
-    blocks = sorted({block for label in labels for block in values[label]})
-    rows, y = [], []
+    column = {block: j for j, block in enumerate(sorted({block for label in labels for block in values[label]}))}
+    log_values = np.full((len(labels), len(column)), np.nan)
     for i, label in enumerate(labels):
         for block, value in values[label].items():
             assert value > 0, f"{label} block {block}: {value} is not positive"
-            row = np.zeros(len(labels) + len(blocks))
-            row[i] = 1.0
-            row[len(labels) + blocks.index(block)] = 1.0
-            rows.append(row)
-            y.append(np.log(value))
-    design, log_values = np.array(rows), np.array(y)
-    # block effects sum to zero, so that a mechanism's effect is its level at the mean block
-    centring = np.concatenate([np.zeros(len(labels)), np.ones(len(blocks))])
-    gram = design.T @ design
-    gram_inverse = np.linalg.pinv(gram + np.outer(centring, centring), hermitian=True)
-    coefficients = gram_inverse @ design.T @ log_values
-    residuals = log_values - design @ coefficients
-    freedom = max(0, len(y) - int(np.linalg.matrix_rank(gram, hermitian=True)))
-    noise = float(np.sqrt(residuals @ residuals / freedom)) if freedom else 0.0
+            log_values[i, column[block]] = np.log(value)
+    there = ~np.isnan(log_values)
+    components = _components(there)
+    log_means, covariance = np.zeros(len(labels)), np.zeros((len(labels), len(labels)))
+    squares = 0.0
+    for component in set(components):
+        ours = [i for i, one in enumerate(components) if one == component]
+        part = log_values[ours][:, there[ours].any(axis=0)]
+        log_means[ours], covariance[np.ix_(ours, ours)], residual = _fit_connected(part)
+        squares += residual
+    freedom = int(there.sum()) - len(labels) - len(column) + len(set(components))
+    noise = float(np.sqrt(squares / freedom)) if freedom else 0.0
     noise = 0.0 if noise < ROUNDING else noise
-    k = len(labels)
-    hat = gram_inverse @ design.T
-    covariance = (hat @ hat.T)[:k, :k]
-    return BlockModel(labels, coefficients[:k], covariance, noise, freedom)
+    return BlockModel(labels, log_means, covariance, noise, freedom, components)
+
+
+def _components(there: np.ndarray) -> tuple[int, ...]:
+    """Number the mechanisms by the connected part of the design they belong to: (k, b) booleans to k numbers."""
+    counts = there.astype(float)
+    reach = (counts @ counts.T) > 0
+    for _ in range(int(np.ceil(np.log2(len(there)))) if len(there) > 1 else 0):
+        reach = (reach.astype(float) @ reach) > 0  # chains of twice the length
+    return tuple(int(row.argmax()) for row in reach)
+
+
+def _fit_connected(log_values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Fit one connected part, (k, b) with NaN for missing cells.
+
+    With N the incidence matrix, D_m and D_b the numbers of cells by mechanism and by block, and block effects that sum
+    to zero, the normal equations are::
+
+        D_m mu + N beta = sums by mechanism        N' mu + (D_b + 1 1') beta = sums by block
+
+    Returns the mechanisms' levels at the mean block, their covariance in units of the noise, the sum of squares left.
+    """
+    there = ~np.isnan(log_values)
+    incidence, y = there.astype(float), np.where(there, log_values, 0.0)
+    inverse = 1 / incidence.sum(axis=0)
+    total = 1 + inverse.sum()
+
+    def block_solve(right: np.ndarray) -> np.ndarray:
+        """(D_b + 1 1')^-1 right, by Sherman and Morrison."""
+        scaled: np.ndarray = (inverse * right.T).T
+        return np.asarray(scaled - np.multiply.outer(inverse, scaled.sum(axis=0)) / total)
+
+    schur = np.diag(incidence.sum(axis=1)) - incidence @ block_solve(incidence.T)
+    schur_inverse = np.linalg.inv(schur)
+    levels = schur_inverse @ (y.sum(axis=1) - incidence @ block_solve(y.sum(axis=0)))
+    effects = block_solve(y.sum(axis=0) - incidence.T @ levels)
+    residuals = np.where(there, y - levels[:, None] - effects[None, :], 0.0)
+    # the constraint is no datum: what it added to the inverse is taken off again
+    covariance = schur_inverse - 1 / log_values.shape[1] ** 2
+    return levels, covariance, float((residuals**2).sum())
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -13,6 +13,7 @@ those of its own run. Nodes need the same wattention, torch and Ray; nothing els
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,6 +95,9 @@ class RayLauncher:
 def _block_task(block: Block, work: Work) -> Iterator[CellRecord]:
     """Body of the task, on whatever host Ray chose."""
     run = block.cells[0].run
+    # multiprocessing imports the main program again in every process it starts; here that is Ray's worker, and a
+    # quarter of a second and all of Ray in each cell's process
+    sys.modules["__main__"].__file__ = None
     launcher = LocalLauncher(threads=run.threads, malloc=run.malloc, work=work)
     with tempfile.TemporaryDirectory(prefix="wattention-") as folder:
         (Path(folder) / "logs").mkdir()

@@ -57,7 +57,9 @@ class OpenRun:
         folder.collect_shards()
         scan = scan_run(folder.folder)
         cells = {cell.key: cell for cell in plan_cells(spec)}
-        return cls(folder=folder, spec=spec, cells=cells, done=set(scan.keys) & cells.keys(), gates=scan.gates)
+        return cls(
+            folder=folder, spec=spec, cells=cells, done={key for key in cells if key in scan.keys}, gates=scan.gates
+        )
 
     def blocks(self) -> tuple[Block, ...]:
         """Return what is missing, block by block."""

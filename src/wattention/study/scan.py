@@ -12,13 +12,13 @@ import importlib
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wattention.core.errors import UserError
-from wattention.core.records import SCHEMA, CellKey, CellRecord, record_from_json
+from wattention.core.records import SCHEMA, CellKey, CellKind, CellRecord, record_from_json
 from wattention.study.store import Reader, shard_paths
 
 Table = Any
@@ -33,11 +33,39 @@ PART = re.compile(r"part-(\d+)-(\d+)-([0-9a-f]{8})\.parquet")
 COLUMNS = ("kind", "mechanism", "block", "status", "line", "offset", "length")
 
 
+class KeySet(Set[CellKey]):
+    """A set of keys in a tenth of the memory of their objects: numbers of blocks, by kind and mechanism."""
+
+    def __init__(self, keys: Iterable[CellKey] = ()) -> None:
+        self._blocks: dict[tuple[CellKind, str], set[int]] = {}
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: CellKey) -> None:
+        """Add one key."""
+        self.add_blocks(key.kind, key.mechanism, (key.block,))
+
+    def add_blocks(self, kind: CellKind, mechanism: str, blocks: Iterable[int]) -> None:
+        """Add the keys of many blocks."""
+        self._blocks.setdefault((kind, mechanism), set()).update(blocks)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, CellKey) and key.block in self._blocks.get((key.kind, key.mechanism), ())
+
+    def __iter__(self) -> Iterator[CellKey]:
+        for (kind, mechanism), blocks in self._blocks.items():
+            for block in blocks:
+                yield CellKey(kind=kind, mechanism=mechanism, block=block)
+
+    def __len__(self) -> int:
+        return sum(len(blocks) for blocks in self._blocks.values())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """What a run has on disk: the keys that have a record, and its gate records."""
 
-    keys: frozenset[CellKey]
+    keys: KeySet
     gates: tuple[CellRecord, ...]
 
 
@@ -46,15 +74,18 @@ def scan_run(folder: Path) -> Scan:
     main = folder / "records.jsonl"
     if main.exists() and main.stat().st_size >= LARGE_BYTES and has_pyarrow():
         return _scan_index(folder, main)
+    keys, gates = KeySet(), list[CellRecord]()
+    _read_each((main, *shard_paths(folder)), keys, gates)
+    return Scan(keys=keys, gates=tuple(gates))
+
+
+def _read_each(paths: Iterable[Path], keys: KeySet, gates: list[CellRecord]) -> None:
     reader = Reader()
-    keys: set[CellKey] = set()
-    gates: list[CellRecord] = []
-    for path in (main, *shard_paths(folder)):
+    for path in paths:
         for record in reader.read(path):
             keys.add(record.key)
             if record.key.kind == "gate":
                 gates.append(record)
-    return Scan(keys=frozenset(keys), gates=tuple(gates))
 
 
 def has_pyarrow() -> bool:
@@ -71,26 +102,20 @@ def _arrow(part: str = "") -> Any:
 
 
 def _scan_index(folder: Path, main: Path) -> Scan:
-    keys: set[CellKey] = set()
-    gates: list[CellRecord] = []
+    keys, gates = KeySet(), list[CellRecord]()
+    pc = _arrow("compute")
     with main.open("rb") as file:
         for table in index_tables(main):
-            kinds, labels, blocks = (table[name].to_pylist() for name in ("kind", "mechanism", "block"))
-            keys.update(
-                CellKey(kind=kind, mechanism=label, block=block)
-                for kind, label, block in zip(kinds, labels, blocks, strict=True)
-            )
-            for row, kind in enumerate(kinds):
-                if kind == "gate":
-                    file.seek(table["offset"][row].as_py())
-                    gates.append(record_from_json(json.loads(file.read(table["length"][row].as_py()))))
-    reader = Reader()
-    for path in shard_paths(folder):
-        for record in reader.read(path):
-            keys.add(record.key)
-            if record.key.kind == "gate":
-                gates.append(record)
-    return Scan(keys=frozenset(keys), gates=tuple(gates))
+            names = table.select(["kind", "mechanism"]).group_by(["kind", "mechanism"]).aggregate([]).to_pylist()
+            for name in names:
+                ours = pc.and_(pc.equal(table["kind"], name["kind"]), pc.equal(table["mechanism"], name["mechanism"]))
+                keys.add_blocks(name["kind"], name["mechanism"], table["block"].filter(ours).to_numpy().tolist())
+            proofs = table.filter(pc.equal(table["kind"], "gate")).select(["offset", "length"]).to_pylist()
+            for line in proofs:
+                file.seek(line["offset"])
+                gates.append(record_from_json(json.loads(file.read(line["length"]))))
+    _read_each(shard_paths(folder), keys, gates)
+    return Scan(keys=keys, gates=tuple(gates))
 
 
 def index_tables(main: Path) -> Iterator[Table]:
