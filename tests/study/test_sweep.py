@@ -10,6 +10,7 @@ from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellKey
 from wattention.report.plan import plan_document
 from wattention.report.sweep_summary import sweep_document, sweep_json
+from wattention.study.configure import read_toml
 from wattention.study.forecast import forecast_run, forecaster_from
 from wattention.study.run_sweep import run_sweep
 from wattention.study.store import SWEEP_LOCK, RunFolder, hold_alone, list_run_folders, read_run
@@ -156,3 +157,10 @@ def test_the_plan_counts_points_cells_and_what_is_missing(tmp_path, grid):
     document = plan_document(plans, forecaster_from([]))
     assert document.answer == "4 runs, 16 cells, 16 of them to run"
     assert "No prediction of time: no earlier run measured 4 of its 4 cells." in document.sections[0].notes
+
+
+def test_the_example_for_a_cluster_is_a_grid_of_fourteen_runs():
+    example = read_toml(Path(__file__).parents[2] / "examples" / "sweep.toml")
+    points = list(read_grid(example).points(threads=1))
+    assert len(points) == 2 * 4 * 2 - 2
+    assert {point.spec.model.context for point in points if point.spec.model.layers == 24} == {512, 1024, 2048}

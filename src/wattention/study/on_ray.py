@@ -30,7 +30,7 @@ from wattention.study.local import LocalLauncher, Work, work_in_laboratory
 from wattention.study.ray_session import ray_session
 
 MAX_RETRIES = 3
-IN_FLIGHT = 256
+IN_FLIGHT = 2048
 """Blocks handed to Ray at a time; the rest wait here, so that a grid of any size costs Ray a bounded memory."""
 
 
