@@ -1,7 +1,8 @@
 """The work of a cell in a few milliseconds, without torch; every execution leaves a file in a ledger.
 
 Settings of the mechanism steer it: ``ledger`` (a folder), ``sleep_s``, ``gate`` (status of its gate), ``fail`` (words
-of an error), ``deadly`` (while this file exists, training in block 1 kills the process that launched the cell).
+of an error), ``pids`` (a folder in which each cell's process leaves its number as it starts), ``deadly`` (while this
+file exists, training in block 1 kills the process that launched the cell).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from wattention.study.configure import DEFAULTS, build_run_spec
 def short_cell(cell, *, progress):
     settings = cell.choice.settings
     progress(phase=cell.key.kind)
+    if "pids" in settings:
+        (Path(settings["pids"]) / str(os.getpid())).touch()
     time.sleep(settings.get("sleep_s", 0.0))
     launcher = multiprocessing.parent_process().pid
     timed = cell.key.kind == "train"

@@ -9,8 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
+from fakes.cells import short_run
 from fakes.study import FakeLauncher, Silent, fake_record
 from wattention.core.errors import UserError
 from wattention.study.grid import plan_blocks, plan_cells
@@ -202,3 +204,37 @@ def test_a_block_travels_with_the_cells_that_are_missing_and_no_others(tmp_path,
     assert rest.cells == blocks[0].cells[1:]
     assert [gate.key for gate in rest.gates] == [cells[1].key]
     assert plan_blocks(spec, {cell.key for cell in cells}, folder=tmp_path) == ()
+
+
+LONG_CELL = """
+import sys
+from pathlib import Path
+from fakes.cells import short_cell
+from wattention.study.launcher import Nobody
+from wattention.study.local import LocalLauncher
+from wattention.study.run import run_comparison
+from wattention.study.store import RunFolder, read_spec
+folder = Path(sys.argv[1])
+launcher = LocalLauncher(threads=1, malloc="default", work=short_cell)
+run_comparison(RunFolder(folder), read_spec(folder), launcher, Nobody(), resume=True)
+"""
+
+
+def test_a_cell_ends_with_the_launcher_that_is_killed(tmp_path):
+    """Else it would disturb the cells of whoever goes on with the run."""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    spec = short_run(tmp_path / "ledger", blocks=1, sleep_s=60.0, pids=str(pids))
+    RunFolder(tmp_path / "r").start(spec, resume=False)
+    path = os.pathsep.join([str(TESTS), *sys.path])
+    command = [sys.executable, "-c", LONG_CELL, str(tmp_path / "r")]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as driver:
+        while not list(pids.iterdir()):
+            time.sleep(0.05)
+            assert driver.poll() is None
+        driver.kill()
+    (cell,) = (int(file.name) for file in pids.iterdir())
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(cell) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(cell)

@@ -120,3 +120,18 @@ def test_a_driver_that_is_killed_leaves_its_tasks_alive_and_the_next_one_waits_f
     assert len(run.records) == 2 * 2 + 2 * 2
     assert set(executions(tmp_path / "ledger").values()) == {1}, "no cell was run twice"
     assert run.damage == ()
+
+
+def test_a_task_that_dies_is_named_and_resume_runs_exactly_the_missing_cells(tmp_path):
+    deadly = tmp_path / "deadly"
+    deadly.touch()
+    spec = short_run(tmp_path / "ledger", blocks=2, deadly=str(deadly))
+    with pytest.raises(UserError, match=r"1 tasks ended early, 2 cells are missing(.|\n)*--resume"):
+        run_comparison(RunFolder(tmp_path / "r"), spec, launcher(), Nobody(), resume=False)
+    deadly.unlink()
+    again = Silent()
+    run = run_comparison(RunFolder(tmp_path / "r"), spec, launcher(), again, resume=True)
+    assert sorted(key.block for key in again.ran) == [1, 1]
+    assert set(executions(tmp_path / "ledger").values()) == {1}
+    assert len(run.records) == 8
+    assert run.damage == ()
