@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from wattention.cli import check, compare, doctor, io, pebble, runs, sweep, watch
+from wattention.cli import check, compare, doctor, io, pebble, runs, study, sweep, watch
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command()(compare.compare)
 app.command()(sweep.sweep)
 app.command()(check.check)
+app.command()(study.study)
 app.command()(runs.report)
 app.command(name="list")(runs.list_runs)
 app.command()(watch.watch)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wattention.cli.launching import (
+    LOCAL,
     DryRun,
     LauncherName,
     Launching,
@@ -20,6 +20,7 @@ from wattention.cli.launching import (
 
 if TYPE_CHECKING:
     from wattention.core.run_spec import RunSpec
+    from wattention.study.store import StoredRun
 
 Option = typer.Option
 
@@ -93,12 +94,17 @@ def compare(
         "measure": _given(lengths=_lengths(lengths), cpu_watts_per_core=cpu_watts_per_core),
     }
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
+    from wattention.study.configure import DEFAULTS, read_toml
+
+    layers = [DEFAULTS, *([read_toml(config)] if config is not None else []), options]
     launching = Launching(name=launcher, ray_address=ray_address, ray_resources=ray_resources, slurm=slurm or [])
-    run = Request(options=options, config=config, settings=setting or [], out=out, resume=resume)
     if dry_run:
-        _show_plan(run, launching)
-    else:
-        _run(run, launching, as_json=as_json)
+        _show_plan(*_open_run(layers, settings=setting or [], out=out, resume=resume), launching)
+        return
+    run = run_layers(layers, settings=setting or [], out=out, resume=resume, command="compare", launching=launching)
+    from wattention.cli.runs import show_run
+
+    show_run(run, as_json=as_json, with_page=True)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -121,54 +127,25 @@ def _lengths(text: str | None) -> tuple[int, ...] | None:
     return lengths
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What was asked for, before it is looked at."""
+def run_layers(
+    layers: list[dict[str, Any]],
+    *,
+    settings: list[str],
+    out: Path | None,
+    resume: bool,
+    command: str,
+    launching: Launching = LOCAL,
+) -> StoredRun:
+    """Run what layers of configuration ask for, the last of them options; a resumed run keeps its own but for these.
 
-    options: dict[str, Any]
-    config: Path | None
-    settings: list[str]
-    out: Path | None
-    resume: bool
-
-    def open(self) -> tuple[Path, RunSpec]:
-        """Return the run's folder and its specification."""
-        from wattention.study.configure import DEFAULTS, build_run_spec, read_toml
-        from wattention.study.local import available_threads
-        from wattention.study.store import newest_run, read_spec
-
-        folder = self.out or (newest_run(Path("runs")) if self.resume else new_folder("runs"))
-        layers: list[dict[str, Any]] = [DEFAULTS]
-        if self.config is not None:
-            layers.append(read_toml(self.config))
-        if self.resume:
-            layers = [read_spec(folder).model_dump() | {"preset": "tiny"}]  # complete: the preset adds nothing
-        return folder, build_run_spec([*layers, self.options], self.settings, threads=available_threads())
-
-
-def _show_plan(request: Request, launching: Launching) -> None:
-    from wattention.report.plan import plan_document
-    from wattention.report.terminal import print_document
-    from wattention.study.forecast import forecaster_from
-    from wattention.study.grid import plan_blocks
-    from wattention.study.scan import scan_run
-    from wattention.study.store import list_run_folders, read_run
-
-    folder, spec = request.open()
-    done = scan_run(folder).keys
-    if launching.name == "slurm":
-        typer.echo(launching.script(plan_blocks(spec, done, folder=folder)))
-        return
-    forecast = forecaster_from(read_run(run) for run in list_run_folders(Path("runs")))
-    print_document(plan_document([(folder.name, spec, done)], forecast))
-
-
-def _run(request: Request, launching: Launching, *, as_json: bool) -> None:
+    Raises:
+        UserError: the configuration cannot be, or the folder cannot be used.
+    """
     from wattention.report.progress import ProgressDisplay
     from wattention.study.run import run_comparison
     from wattention.study.store import RunFolder
 
-    folder_path, spec = request.open()
+    folder_path, spec = _open_run(layers, settings=settings, out=out, resume=resume)
     launcher = launching.open(spec)
     from wattention.lab.preflight import check_run
 
@@ -176,15 +153,42 @@ def _run(request: Request, launching: Launching, *, as_json: bool) -> None:
     folder = RunFolder(folder_path)
     try:
         with ProgressDisplay() as display:
-            run = run_comparison(folder, spec, launcher, display, resume=request.resume)
+            return run_comparison(folder, spec, launcher, display, resume=resume)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; everything finished is in {folder_path}\n"
-            f"go on with: wattention compare --resume --out {folder_path}{launching.words}",
+            f"go on with: wattention {command} --resume --out {folder_path}{launching.words}",
             err=True,
         )
         raise typer.Exit(130) from None
 
-    from wattention.cli.runs import show_run
 
-    show_run(run, as_json=as_json, with_page=True)
+def _open_run(
+    layers: list[dict[str, Any]], *, settings: list[str], out: Path | None, resume: bool
+) -> tuple[Path, RunSpec]:
+    """Return the run's folder and its specification."""
+    from wattention.study.configure import build_run_spec
+    from wattention.study.local import available_threads
+    from wattention.study.store import newest_run, read_spec
+
+    folder = out or (newest_run(Path("runs")) if resume else new_folder("runs"))
+    if resume:
+        stored = read_spec(folder).model_dump() | {"preset": "tiny"}  # complete: the preset adds nothing
+        layers = [stored, layers[-1]]
+    return folder, build_run_spec(layers, settings, threads=available_threads())
+
+
+def _show_plan(folder: Path, spec: RunSpec, launching: Launching) -> None:
+    from wattention.report.plan import plan_document
+    from wattention.report.terminal import print_document
+    from wattention.study.forecast import forecaster_from
+    from wattention.study.grid import plan_blocks
+    from wattention.study.scan import scan_run
+    from wattention.study.store import list_run_folders, read_run
+
+    done = scan_run(folder).keys
+    if launching.name == "slurm":
+        typer.echo(launching.script(plan_blocks(spec, done, folder=folder)))
+        return
+    forecast = forecaster_from(read_run(run) for run in list_run_folders(Path("runs")))
+    print_document(plan_document([(folder.name, spec, done)], forecast))

@@ -41,9 +41,9 @@ class Launching:
     """Where to run, as asked for on the command line."""
 
     name: str
-    ray_address: str | None
-    ray_resources: str | None
-    slurm: list[str]
+    ray_address: str | None = None
+    ray_resources: str | None = None
+    slurm: Sequence[str] = ()
 
     def open(self, spec: RunSpec) -> Launcher:
         """Return the launcher; nothing is started or connected yet.
@@ -97,6 +97,9 @@ class Launching:
         from wattention.study.on_slurm import SlurmLauncher, slurm_settings
 
         return SlurmLauncher(slurm_settings(_pairs(self.slurm, "--slurm")))
+
+
+LOCAL = Launching(name="local")
 
 
 def _claims(text: str | None) -> tuple[dict[str, float], dict[str, str]]:
