@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wattention.core.quantities import Absent, counted, measured
 from wattention.core.records import CellRecord, Phase
+from wattention.study.launcher import OneHostLauncher
 
 
 class Silent:
@@ -116,13 +117,14 @@ def fake_target(cell, seconds, *, reached=True):
     return phases, facts
 
 
-class FakeLauncher:
+class FakeLauncher(OneHostLauncher):
     """Answers each cell with a made-up record; ``fail`` maps a cell key to (status, detail) or an exception.
 
     ``cells`` are those it was given, with what earlier records decided of them.
     """
 
     def __init__(self, fail=None):
+        super().__init__()
         self.fail = fail or {}
         self.cells = []
 

@@ -17,6 +17,7 @@ from wattention.analysis.crossover import Crossover
 from wattention.analysis.drift import flags_of
 from wattention.analysis.energy import GROSS, NET, TRAIN, Trained, energies, frugal, summarise
 from wattention.analysis.equal_quality import EqualQuality, summarise_quality
+from wattention.analysis.hosts import commonest_machine, machine_of
 from wattention.analysis.lengths import LengthPoint, find_crossovers, measure_lengths
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord, Phase
@@ -118,6 +119,7 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     labels = [choice.label for choice in spec.mechanisms]
     reference = spec.reference
     trained = by_block(records, "train")
+    shown = _on_one_machine(trained)
     quantities: dict[str, dict[str, Reading]] = {label: {} for label in labels}
     best: dict[str, set[str]] = {label: set() for label in labels}
     ratios: dict[str, Ratio] = {}
@@ -125,8 +127,10 @@ def compare_records(spec: RunSpec, records: Sequence[CellRecord]) -> Comparison:
     for measure in MEASURES:
         values = {label: _values(measure, trained.get(label, {})) for label in labels}
         model = _fit(spec, measure, values) if measure.noisy else None
+        alike = {label: {b: q for b, q in values[label].items() if b in shown.get(label, {})} for label in labels}
+        level = model if alike == values else _fit(spec, measure, alike) if measure.noisy else None
         for label in labels:
-            quantities[label][measure.key] = _summarise(measure, label, values[label], model)
+            quantities[label][measure.key] = _summarise(measure, label, alike[label], level)
         for label in _best(measure, {label: quantities[label][measure.key] for label in labels}, model):
             best[label].add(measure.key)
         if measure.key == "step_s" and model is not None and reference in model.labels:
@@ -168,6 +172,14 @@ def _propagated(spec: RunSpec, trained: Trained) -> dict[str, dict[str, Reading]
         }
         for label in trained
     }
+
+
+def _on_one_machine(trained: Mapping[str, Mapping[int, CellRecord]]) -> Mapping[str, Mapping[int, CellRecord]]:
+    """The cells whose seconds and joules may be averaged: those of the commonest kind of machine."""
+    machine = commonest_machine(record for blocks in trained.values() for record in blocks.values())
+    if machine is None:
+        return trained
+    return {label: {b: r for b, r in blocks.items() if machine_of(r) == machine} for label, blocks in trained.items()}
 
 
 def _values(measure: Measure, by_block: Mapping[int, CellRecord]) -> dict[int, Reading]:
@@ -308,8 +320,17 @@ def _host_notes(spec: RunSpec, records: Sequence[CellRecord]) -> list[str]:
             words = f"host {host['hostname']}: {host['cpu']}, torch {packages.get('torch')}"
             hosts.setdefault(host["hostname"], f"{words}, {spec.threads} CPU threads, malloc setting '{spec.malloc}'.")
     if len(hosts) > 1:
-        return [*hosts.values(), "Several hosts in one run: only ratios within a block can be compared."]
+        return [*hosts.values(), _several_hosts(records)]
     return list(hosts.values())
+
+
+def _several_hosts(records: Sequence[CellRecord]) -> str:
+    words = "Several hosts in one run: ratios are taken within blocks, each on one host, over all of them"
+    trained = by_block(records, "train")
+    machine = commonest_machine(record for blocks in trained.values() for record in blocks.values())
+    if machine is None:
+        return f"{words}; the hosts are alike, and their seconds and joules are averaged."
+    return f"{words}; the hosts are unlike, and seconds, joules and bytes are those of one kind alone: {machine}."
 
 
 def _notes(spec: RunSpec, records: Sequence[CellRecord]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from wattention.cli import check, compare, doctor, io, meter, pebble, runs, study, watch
+from wattention.cli import check, compare, doctor, io, meter, pebble, runs, study, sweep, watch
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(compare.compare)
+app.command()(sweep.sweep)
 app.command()(check.check)
 app.command()(study.study)
 app.command()(runs.report)

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wattention.cli.launching import (
+    LOCAL,
+    DryRun,
+    LauncherName,
+    Launching,
+    RayAddress,
+    RayResources,
+    SlurmSettings,
+    new_folder,
+)
+
 if TYPE_CHECKING:
     from wattention.core.run_spec import RunSpec
     from wattention.study.store import StoredRun
+    from wattention.study.torchrun import World
     from wattention.study.until_decided import RunBlocks
 
 Option = typer.Option
@@ -104,6 +116,11 @@ def compare(
     resume: Annotated[
         bool, Option("--resume", help="Run only what is missing in --out, or in the newest run.")
     ] = False,
+    launcher: LauncherName = "local",
+    ray_address: RayAddress = None,
+    ray_resources: RayResources = None,
+    slurm: SlurmSettings = None,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, Option("--json", help="Last line of stdout: one JSON object.")] = False,
 ) -> None:
     """Train GPT-2 with each mechanism on real text; measure time, memory, FLOPs, CPU, energy, latency and loss.
@@ -148,7 +165,17 @@ def compare(
         raise UserError("an option that goes with --until-decided", got=", ".join(decide), do="add --until-decided")
     if decide or until_decided:
         options["decide"] = decide
-    _run(options, config=config, settings=setting or [], out=out, resume=resume, as_json=as_json)
+    from wattention.study.configure import DEFAULTS, read_toml
+
+    layers = [DEFAULTS, *([read_toml(config)] if config is not None else []), options]
+    launching = Launching(name=launcher, ray_address=ray_address, ray_resources=ray_resources, slurm=slurm or [])
+    if dry_run:
+        _show_plan(*_open_run(layers, settings=setting or [], out=out, resume=resume), launching)
+        return
+    run = run_layers(layers, settings=setting or [], out=out, resume=resume, command="compare", launching=launching)
+    from wattention.cli.runs import show_run
+
+    show_run(run, as_json=as_json, with_page=True)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -195,21 +222,14 @@ def _rates(text: str | None) -> tuple[float, ...] | None:
         ) from None
 
 
-def _run(
-    options: dict[str, Any], *, config: Path | None, settings: list[str], out: Path | None, resume: bool, as_json: bool
-) -> None:
-    from wattention.study.configure import DEFAULTS, read_toml
-
-    layers = [DEFAULTS, *([read_toml(config)] if config is not None else []), options]
-    run = run_layers(layers, settings=settings, out=out, resume=resume, command="compare")
-
-    from wattention.cli.runs import show_run
-
-    show_run(run, as_json=as_json, with_page=True)
-
-
 def run_layers(
-    layers: list[dict[str, Any]], *, settings: list[str], out: Path | None, resume: bool, command: str
+    layers: list[dict[str, Any]],
+    *,
+    settings: list[str],
+    out: Path | None,
+    resume: bool,
+    command: str,
+    launching: Launching = LOCAL,
 ) -> StoredRun:
     """Run what layers of configuration ask for, the last of them options; a resumed run keeps its own but for these.
 
@@ -217,33 +237,20 @@ def run_layers(
         UserError: the configuration cannot be, or the folder cannot be used.
     """
     from wattention.report.progress import ProgressDisplay
-    from wattention.study.configure import build_run_spec
-    from wattention.study.local import LocalLauncher, available_threads
     from wattention.study.run import run_comparison
-    from wattention.study.store import RunFolder, newest_run, read_spec
-    from wattention.study.torchrun import RankLauncher, choose_parallel, find_world, serve
+    from wattention.study.store import RunFolder
+    from wattention.study.torchrun import RankLauncher, find_world, serve
 
     world = find_world()
     if world is not None and world.rank > 0:
         serve(world)
         raise typer.Exit
-    folder_path = out or (newest_run(Path("runs")) if resume else _new_folder())
-    if resume:
-        stored = read_spec(folder_path).model_dump() | {"preset": "tiny"}  # complete: the preset adds nothing
-        layers = [stored, layers[-1]]
-    asked = next((layer["parallel"] for layer in reversed(layers) if "parallel" in layer), None)
-    layers = [*layers, choose_parallel(asked, world)]
-    threads = available_threads() // (world.local_size if world else 1)
-    spec = build_run_spec(layers, settings, threads=max(1, threads))
-
-    local = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
-    from wattention.lab.matching import match_widths
+    folder_path, spec = _open_run(layers, settings=settings, out=out, resume=resume, world=world)
     from wattention.lab.preflight import check_run
 
-    spec = match_widths(spec)
-    check_run(spec)
+    check_run(spec, here=launching.name == "local")
+    launcher = launching.open(spec, world)
     folder = RunFolder(folder_path)
-    launcher = local if world is None else RankLauncher(world, spec, local)
     try:
         with ProgressDisplay() as display:
             return _run_blocks(
@@ -255,7 +262,7 @@ def run_layers(
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; everything finished is in {folder_path}\n"
-            f"go on with: wattention {command} --resume --out {folder_path}",
+            f"go on with: wattention {command} --resume --out {folder_path}{launching.words}",
             err=True,
         )
         raise typer.Exit(130) from None
@@ -275,7 +282,42 @@ def _run_blocks(spec: RunSpec, run_blocks: RunBlocks, *, resume: bool, say: Call
     return decided.run
 
 
-def _new_folder() -> Path:
-    from datetime import datetime
+def _open_run(
+    layers: list[dict[str, Any]],
+    *,
+    settings: list[str],
+    out: Path | None,
+    resume: bool,
+    world: World | None = None,
+) -> tuple[Path, RunSpec]:
+    """Return the run's folder and its specification, with widths matched where it asks for that."""
+    from wattention.lab.matching import match_widths
+    from wattention.study.configure import build_run_spec
+    from wattention.study.local import available_threads
+    from wattention.study.store import newest_run, read_spec
+    from wattention.study.torchrun import choose_parallel
 
-    return Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = out or (newest_run(Path("runs")) if resume else new_folder("runs"))
+    if resume:
+        stored = read_spec(folder).model_dump() | {"preset": "tiny"}  # complete: the preset adds nothing
+        layers = [stored, layers[-1]]
+    asked = next((layer["parallel"] for layer in reversed(layers) if "parallel" in layer), None)
+    layers = [*layers, choose_parallel(asked, world)]
+    threads = available_threads() // (world.local_size if world else 1)
+    return folder, match_widths(build_run_spec(layers, settings, threads=max(1, threads)))
+
+
+def _show_plan(folder: Path, spec: RunSpec, launching: Launching) -> None:
+    from wattention.report.plan import plan_document
+    from wattention.report.terminal import print_document
+    from wattention.study.forecast import forecaster_from
+    from wattention.study.grid import plan_blocks
+    from wattention.study.scan import scan_run
+    from wattention.study.store import list_run_folders, read_run
+
+    done = scan_run(folder).keys
+    if launching.name == "slurm":
+        typer.echo(launching.script(plan_blocks(spec, done, folder=folder)))
+        return
+    forecast = forecaster_from(read_run(run) for run in list_run_folders(Path("runs")))
+    print_document(plan_document([(folder.name, spec, done)], forecast))

@@ -309,6 +309,14 @@ class BatchRows:
         mine = np.arange(rows).reshape(self._size, -1)[self._rank]
         return Batch(inputs=batch.inputs[mine], targets=batch.targets[mine])
 
+    def validation(self) -> Iterator[Batch]:
+        """Refuse: a search for a learning rate runs in one process.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError("validation windows are read by one process", got=f"{self._size} ranks")
+
     def heldout(self) -> Iterator[Batch]:
         """Yield this rank's rows of the held-out batches; the targets' bytes are counted at rank 0.
 

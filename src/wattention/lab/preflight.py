@@ -16,13 +16,17 @@ from wattention.lab.quality_preflight import check_quality
 from wattention.mechanisms.base import MECHANISMS
 
 
-def check_run(run: RunSpec) -> None:
-    """Check a run specification against this machine.
+def check_run(run: RunSpec, *, here: bool = True) -> None:
+    """Check a run specification, against this machine where it is to run here.
+
+    Args:
+        here: the cells run on this machine; False where other hosts run them, which may have other devices.
 
     Raises:
         UserError: the first thing that cannot work, with what to do.
     """
-    _check_device(run.device)
+    if here:
+        _check_device(run.device)
     _check_ranks(run)
     _check_lengths(run)
     shape = AttentionShape(batch=1, tokens=run.model.context, width=run.model.width, heads=run.model.heads)

@@ -55,7 +55,7 @@ def record_environment(
         "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
         "packages": {name: _version(name) for name in PACKAGES},
         "code": _commit(Path(wattention.__file__).resolve().parent),
-        "host": _host(),
+        "host": record_host(),
         "torch": _torch(),
         "device": _device(device),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
@@ -96,7 +96,8 @@ def _commit(folder: Path) -> Json:
         return _absent("this code does not run from a git checkout: the package version identifies it")
 
 
-def _host() -> Json:
+def record_host() -> Json:
+    """Return the identity of this host: name, system, processor, memory; what decides whether two hosts are alike."""
     psutil: Any = importlib.import_module("psutil")
 
     return {

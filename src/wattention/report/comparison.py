@@ -53,7 +53,10 @@ def comparison_document(comparison: Comparison, *, name: str, damage: Sequence[D
     if any(comparison.lengths.values()):
         sections.append(_length_section(comparison))
         sections.append(_crossover_section(comparison))
-    damaged = tuple(f"records.jsonl line {one.line} is unreadable and left out: {one.reason}" for one in damage)
+    damaged = tuple(
+        f"{one.file} line {one.line} is {'left out' if one.repeat else 'unreadable and left out'}: {one.reason}"
+        for one in damage
+    )
     sections.append(Section(title="Notes", notes=(*damaged, *comparison.notes, *_absences(comparison))))
     return Document(
         title=f"wattention comparison: {name}",

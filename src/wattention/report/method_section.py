@@ -51,7 +51,7 @@ def _rows(run: StoredRun, method: Method) -> list[tuple[str, str]]:
     spec = run.spec
     statuses = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in method.statuses.items())
     flags = ", ".join(f"{kind} in {phase}: {count}" for (kind, phase), count in sorted(method.flags.items()))
-    excluded = [f"line {one.line} of records.jsonl: {one.reason}" for one in run.damage]
+    excluded = [f"line {one.line} of {one.file}: {one.reason}" for one in run.damage]
     return [
         ("to repeat it", command_to_repeat(run.records)),
         *((f"machine {name}", words) for name, words in method.hosts.items()),

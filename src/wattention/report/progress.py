@@ -16,7 +16,7 @@ from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellRecord, Phase
 from wattention.core.run_spec import CellSpec
 from wattention.report.units import format_value
-from wattention.study.local import Progress
+from wattention.study.launcher import Progress
 
 
 class ProgressDisplay:

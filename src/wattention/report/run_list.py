@@ -26,12 +26,12 @@ def run_list_document(runs: Sequence[StoredRun], *, root: Path) -> Document:
 
 
 def _row(run: StoredRun) -> tuple[Cell, ...]:
-    planned = len(plan_cells(run.spec))
-    cells = {record.key for record in run.records}
+    planned = {cell.key for cell in plan_cells(run.spec)}
+    cells = planned & {record.key for record in run.records}
     failed = sum(record.status != "ok" for record in run.records)
     return (
         Cell(content=run.folder.name),
-        Cell(content=f"{len(cells)}/{planned}"),
+        Cell(content=f"{len(cells)}/{len(planned)}"),
         Cell(content=str(failed), alarm=failed > 0),
         Cell(content=run.records[0].started_utc[:19].replace("T", " ") if run.records else "-"),
         Cell(content=", ".join(choice.label for choice in run.spec.mechanisms)),

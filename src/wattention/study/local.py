@@ -2,7 +2,8 @@
 
 The server (Python's own ``forkserver``) costs one import of torch for a whole run instead of one a cell; every cell
 still starts from a process that never computed anything. A cell sends progress while it works and its record at the
-end; a process that dies without one (killed, out of memory, segmentation fault) leaves a record saying so.
+end; a process that dies without one (killed, out of memory, segmentation fault) leaves a record saying so. A cell
+whose launcher died (kill -9) ends at once: nobody would keep its record, and it would disturb the next one.
 """
 
 from __future__ import annotations
@@ -12,31 +13,22 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord, Status
 from wattention.core.run_spec import CellSpec
 from wattention.meters.base import SIMULATED
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """A sign of life of a running cell: the phase, how far it is, its speed in training, what it has to say."""
-
-    phase: str
-    done: int = 0
-    total: int = 0
-    text: str = ""
-    tokens_per_s: float | None = None
-
+from wattention.study.launcher import OneHostLauncher, Progress
 
 MALLOC_SETTINGS = {
     "default": {},
@@ -65,39 +57,56 @@ PRELOADED = [
 """What the server imports once, so that no cell has to."""
 
 
-class LocalLauncher:
+Work = Callable[..., CellRecord]
+"""Runs one cell in its own process: ``work(cell, progress=...)``; a function that pickles by its name."""
+
+
+def work_in_laboratory(cell: CellSpec, **options: Any) -> CellRecord:
+    """Measure one cell; what every launcher runs unless it is a test."""
+    from wattention.lab.cell import run_cell
+
+    with meters_of(cell):
+        record = run_cell(cell, **options)
+    return replace(record, simulated=_is_played(record))
+
+
+class LocalLauncher(OneHostLauncher):
     """Start cells one after the other on this machine.
 
     Args:
         threads: CPU threads of each cell.
         malloc: a key of :data:`MALLOC_SETTINGS`.
+        work: what a cell's process does.
     """
 
-    def __init__(self, *, threads: int, malloc: str) -> None:
+    def __init__(self, *, threads: int, malloc: str, work: Work = work_in_laboratory) -> None:
+        super().__init__()
+        self._work = work
         # The server inherits the environment of this process at its start; libraries read these when they load.
         os.environ.update(MALLOC_SETTINGS[malloc])
         os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), GOMP_SPINCOUNT=str(SPIN_COUNT))
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(PRELOADED)
+        self._context.set_forkserver_preload(PRELOADED if work is work_in_laboratory else [work.__module__])
 
     def run(
         self, cell: CellSpec, *, log: Path, on_progress: Callable[[Progress], None], time_limit_s: float | None
     ) -> CellRecord:
         """Run one cell to its record. Ctrl-C stops the cell's process and is passed on."""
         ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_run_in_child, args=(cell, theirs, str(log)), daemon=True)
-        started = datetime.now(UTC).isoformat(timespec="seconds")
+        process = self._context.Process(target=_run_in_child, args=(self._work, cell, theirs, str(log)), daemon=True)
+        started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         process.start()
         theirs.close()
         try:
             record = _listen(ours, on_progress, time_limit_s)
             if record is _TIME_LIMIT:
                 detail = f"stopped after the time limit of {time_limit_s:g} s"
-                return _failed(cell, "time_limit", detail, started)
+                return failed(cell, "time_limit", detail, started)
             process.join()
             if isinstance(record, CellRecord):
-                return record
-            return _failed(cell, *_death(process.exitcode, log), started)
+                took_s = time.monotonic() - began  # process and all: what a planner wants to know
+                return replace(record, environment={**record.environment, "cell_s": took_s})
+            return failed(cell, *death_of(process.exitcode, log), started)
         finally:
             ours.close()
             process.kill()
@@ -122,7 +131,8 @@ def _listen(pipe: Connection, on_progress: Callable[[Progress], None], time_limi
         on_progress(message)
 
 
-def _death(exit_code: int | None, log: Path) -> tuple[Status, str]:
+def death_of(exit_code: int | None, log: Path) -> tuple[Status, str]:
+    """Say what a process died of that left no record."""
     if exit_code is not None and exit_code < 0:
         name = signal.Signals(-exit_code).name
         if exit_code == -signal.SIGKILL:
@@ -131,8 +141,13 @@ def _death(exit_code: int | None, log: Path) -> tuple[Status, str]:
     return "error", f"the process ended with code {exit_code} without a record; its output is in {log.name}"
 
 
-def _failed(cell: CellSpec, status: Status, detail: str, started: str) -> CellRecord:
-    return CellRecord(key=cell.key, order=cell.order, status=status, detail=detail, started_utc=started)
+def failed(cell: CellSpec, status: Status, detail: str, started: str) -> CellRecord:
+    from wattention.meters.environment import record_host
+
+    where = {"host": record_host()}
+    return CellRecord(
+        key=cell.key, order=cell.order, status=status, detail=detail, started_utc=started, environment=where
+    )
 
 
 @contextlib.contextmanager
@@ -155,27 +170,32 @@ def _is_played(record: CellRecord) -> bool:
     return any(isinstance(reading, Quantity) and reading.source.startswith(SIMULATED) for reading in readings)
 
 
-def _run_in_child(cell: CellSpec, pipe: Connection, log: str) -> None:
+def _run_in_child(work: Work, cell: CellSpec, pipe: Connection, log: str) -> None:
     """Body of a cell's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
-    with _output_to(log):
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    with output_to(log):
         started = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            from wattention.lab.cell import run_cell
-
-            with meters_of(cell):
-                record = run_cell(cell, progress=lambda **event: pipe.send(Progress(**event)))
-            record = replace(record, simulated=_is_played(record))
+            record = work(cell, progress=lambda **event: pipe.send(Progress(**event)))
         except BrokenPipeError:
             sys.exit(1)  # the parent is gone, nobody wants the record
         except BaseException as error:
             traceback.print_exc()
-            record = _failed(cell, "error", f"{type(error).__name__}: {error}", started)
+            record = failed(cell, "error", f"{type(error).__name__}: {error}", started)
         pipe.send(record)
 
 
+def _die_with_parent() -> None:
+    """Sleep in the kernel until the launcher's process is gone, then end this one; costs nothing meanwhile."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
 @contextlib.contextmanager
-def _output_to(path: str) -> Iterator[None]:
+def output_to(path: str) -> Iterator[None]:
     """Send everything this process prints, also from C code, to a log file."""
     with Path(path).open("ab") as file:
         os.dup2(file.fileno(), 1)

@@ -1,48 +1,26 @@
-"""Run what is missing of a comparison, one cell after the other, and keep every record.
+"""Run what is missing of one comparison, or of many, and keep every record.
 
-The gate of a mechanism comes before its first timing; a mechanism that fails is refused, and each of its other cells
-ends in a record that names the clauses. What earlier records decide of a cell, its learning rate and its target, is
-filled in just before it starts (study/decisions.py).
+A run is its blocks (the gates stand at the head of the first); a launcher takes them and streams records back, and
+each is on disk before anybody hears of it. What a launcher does with several hosts is its own affair. Where later cells
+follow from earlier records (a learning rate, a target), the run goes stage by stage, and the next stage's cells are
+filled in first (study/decisions.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
-from wattention.core.records import CellRecord, Status
+from wattention.core.records import CellKey, CellKind, CellRecord
 from wattention.core.run_spec import CellSpec, RunSpec
 from wattention.study.decisions import Undecided, decide
-from wattention.study.grid import missing_cells, plan_cells
-from wattention.study.local import Progress
+from wattention.study.grid import Block, in_blocks, plan_cells, plan_stages
+from wattention.study.launcher import Launcher, Watcher
+from wattention.study.scan import scan_run
 from wattention.study.store import RunFolder, StoredRun, read_run
-
-
-class Launcher(Protocol):
-    """Runs one cell somewhere and returns its record, whatever happens to it."""
-
-    def run(
-        self, cell: CellSpec, *, log: Path, on_progress: Callable[[Progress], None], time_limit_s: float | None
-    ) -> CellRecord:
-        """Run one cell to its record."""
-
-
-class Watcher(Protocol):
-    """Hears what happens; a progress display, or nobody."""
-
-    def begin(self, cells: int, done: int) -> None:
-        """So many cells are planned, so many are on disk already."""
-
-    def cell_started(self, cell: CellSpec) -> None:
-        """A cell begins."""
-
-    def cell_progress(self, cell: CellSpec, progress: Progress) -> None:
-        """A sign of life of the running cell."""
-
-    def cell_finished(self, cell: CellSpec, record: CellRecord) -> None:
-        """The cell's record is on disk."""
 
 
 def run_comparison(
@@ -53,48 +31,83 @@ def run_comparison(
     A KeyboardInterrupt is passed on; everything finished is on disk by then.
 
     Raises:
-        UserError: the folder is taken, holds another run, or cannot be written.
+        UserError: the folder is taken, holds another run, or cannot be written; or some cells could not be run.
     """
     with folder.locked():
         folder.start(spec, resume=resume)
-        done = list(read_run(folder.folder).records)
-        refused = {r.key.mechanism: r for r in done if r.key.kind == "gate" and r.status != "ok"}
-        missing = missing_cells(spec, {record.key for record in done})
-        total = len(plan_cells(spec))
-        watcher.begin(total, total - len(missing))
-        for cell in missing:
-            record = _run_or_refuse(cell, folder, launcher, watcher, refused, done)
-            folder.append(record)
-            done.append(record)
-            watcher.cell_finished(cell, record)
-            if cell.key.kind == "gate" and record.status != "ok":
-                refused[cell.key.mechanism] = record
+        run_missing({folder.folder: OpenRun.of(folder, spec)}, launcher, watcher)
         return read_run(folder.folder)
 
 
-def _run_or_refuse(
-    cell: CellSpec,
-    folder: RunFolder,
-    launcher: Launcher,
-    watcher: Watcher,
-    refused: Mapping[str, CellRecord],
-    done: Sequence[CellRecord],
-) -> CellRecord:
-    watcher.cell_started(cell)
-    gate = refused.get(cell.key.mechanism)
-    if gate is not None:
-        return _refusal(cell, gate.status, f"not measured, because its gate ended so: {gate.detail}")
-    decided = decide(cell, done)
-    if isinstance(decided, Undecided):
-        return _refusal(cell, decided.status, f"not measured: {decided.reason}")
-    return launcher.run(
-        decided,
-        log=folder.folder / "logs" / f"{cell.key.kind}-{cell.key.block}.log",
-        on_progress=lambda progress: watcher.cell_progress(cell, progress),
-        time_limit_s=cell.run.time_limit_s,
-    )
+@dataclass(frozen=True, kw_only=True)
+class OpenRun:
+    """A run that is held for writing: its folder, its plan, and what is on disk.
+
+    Args:
+        cells: the plan, by key.
+        done: keys of the plan that have a record; grows while the run goes on.
+        gates: gate records on disk; grows while the run goes on.
+    """
+
+    folder: RunFolder
+    spec: RunSpec
+    cells: Mapping[CellKey, CellSpec]
+    done: set[CellKey]
+    gates: list[CellRecord]
+
+    @classmethod
+    def of(cls, folder: RunFolder, spec: RunSpec) -> OpenRun:
+        """Look at what is on disk; records that other machines left in shards are collected first."""
+        folder.collect_shards()
+        scan = scan_run(folder.folder)
+        cells = {cell.key: cell for cell in plan_cells(spec)}
+        return cls(
+            folder=folder,
+            spec=spec,
+            cells=cells,
+            done={key for key in cells if key in scan.keys},
+            gates=list(scan.gates),
+        )
+
+    def blocks(self, kinds: Collection[CellKind], watcher: Watcher) -> tuple[Block, ...]:
+        """Return what is missing of these kinds, block by block; cells that nothing decides end in records at once."""
+        missing = [cell for key, cell in self.cells.items() if key not in self.done and key.kind in kinds]
+        if missing and (self.spec.tune is not None or self.spec.target is not None):
+            records = read_run(self.folder.folder).records
+            decided = [(cell, decide(cell, records)) for cell in missing]
+            for cell, found in decided:
+                if isinstance(found, Undecided):
+                    self.keep(_undecided(cell, found), watcher)
+            missing = [found for _, found in decided if isinstance(found, CellSpec)]
+        return in_blocks(missing, folder=self.folder.folder, gates=self.gates)
+
+    def keep(self, record: CellRecord, watcher: Watcher) -> None:
+        """Put one record on disk, then tell of it.
+
+        A host's own proof beyond the plan is kept and not told of; a second record of a planned cell is dropped.
+        """
+        if record.key in self.done and record.key.kind != "gate":
+            return
+        self.folder.append(record)
+        if record.key.kind == "gate":
+            self.gates.append(record)
+        if record.key in self.cells and record.key not in self.done:
+            self.done.add(record.key)
+            watcher.cell_finished(self.cells[record.key], record)
 
 
-def _refusal(cell: CellSpec, status: Status, detail: str) -> CellRecord:
+def run_missing(runs: Mapping[Path, OpenRun], launcher: Launcher, watcher: Watcher) -> None:
+    """Launch the missing blocks of all runs together and keep their records as they come."""
+    watcher.begin(sum(len(run.cells) for run in runs.values()), sum(len(run.done) for run in runs.values()))
+    # runs of one call may differ in their stages; a kind of cell belongs to the same place in all of them
+    for stage in dict.fromkeys(stage for run in runs.values() for stage in plan_stages(run.spec)):
+        blocks = [block for run in runs.values() for block in run.blocks(stage, watcher)]
+        with closing(launcher.launch(blocks, watcher)) as finished:
+            for block, record in finished:
+                runs[block.folder].keep(record, watcher)
+
+
+def _undecided(cell: CellSpec, why: Undecided) -> CellRecord:
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    return CellRecord(key=cell.key, order=cell.order, status=status, detail=detail, started_utc=started)
+    detail = f"not measured: {why.reason}"
+    return CellRecord(key=cell.key, order=cell.order, status=why.status, detail=detail, started_utc=started)

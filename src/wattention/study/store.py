@@ -3,12 +3,21 @@
 Each record is written whole, flushed and synced before the next cell starts. A line that could not be written whole
 (full disk) is cut off again, so what lies on disk is always a prefix of complete records; a line half-written by a
 machine that died is reported by number when read, and the rest is used.
+
+Machines that share a filesystem with the driver but not its lock (a Slurm array) never write into that file: each
+attempt at a block appends to a *shard* of its own, ``shards/<block>-<unique>.jsonl``, which has one writer and needs
+no lock (locks, and appends from several hosts, are not to be relied on over NFS). The driver copies new records over.
+
+One cell, one record, decided when read: the first record of a key counts, in the order of ``records.jsonl`` and then
+of the shards that nobody has collected yet, by name. Clocks have no say. What repeats a key with other content is
+reported like a damaged line, and kept.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,16 +28,21 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from wattention.core.errors import UserError
-from wattention.core.records import CellRecord, record_from_json
+from wattention.core.records import CellKey, CellRecord, record_from_json
 from wattention.core.run_spec import RunSpec
+
+SWEEP_LOCK = ".sweep.lock"
+"""Held in the folder above the runs while a sweep writes into them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A line of the records that could not be read."""
+    """A line of the records that does not count: it cannot be read, or repeats a cell."""
 
     line: int
     reason: str
+    file: str = "records.jsonl"
+    repeat: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +82,8 @@ class RunFolder:
         Raises:
             UserError: another process runs in the folder.
         """
-        lock = FileLock(self.folder / "run.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise UserError(
-                "another run is writing into this folder",
-                got=self.folder,
-                do="wait for it, or choose another folder with --out DIR",
-            ) from None
-        except OSError as error:
-            raise UserError("cannot write the run folder", got=f"{self.folder}: {error.strerror}") from error
-        try:
+        with hold_alone(self.folder, "run.lock"):
             yield
-        finally:
-            lock.release()
 
     def start(self, spec: RunSpec, *, resume: bool) -> None:
         """Write the specification of a new run, or check that a resumed one asks for the same.
@@ -94,7 +95,7 @@ class RunFolder:
         """
         path = self.folder / "run.json"
         if not path.exists():
-            _write_whole(path, spec.model_dump_json(indent=2) + "\n")
+            write_whole(path, spec.model_dump_json(indent=2) + "\n")
             return
         if not resume:
             raise UserError(
@@ -122,25 +123,115 @@ class RunFolder:
         Raises:
             UserError: the disk is full or the file cannot be written; earlier records are intact.
         """
-        path = self.folder / "records.jsonl"
-        line = (json.dumps(record.to_json(), allow_nan=False, separators=(",", ":")) + "\n").encode()
-        descriptor = _open_for_append(path)
+        append_record(self.folder / "records.jsonl", record, resume=f"--resume --out {self.folder}")
+
+    def collect_shards(self) -> None:
+        """Copy the records of all shards that have no record here yet; the shards stay as they are.
+
+        Raises:
+            UserError: the records cannot be written.
+        """
+        shards = shard_paths(self.folder)
+        if shards:
+            here, reader = self.folder / "records.jsonl", Reader()
+            for _ in reader.read(here):
+                pass
+            for path in shards:
+                for record in reader.read(path):
+                    append_record(here, record, resume=f"--resume --out {self.folder}")
+
+
+@contextmanager
+def hold_alone(folder: Path, name: str) -> Iterator[None]:
+    """Hold a folder's lock of this name, or refuse.
+
+    Raises:
+        UserError: another process holds it, or the folder cannot be written.
+    """
+    lock = FileLock(folder / name, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            "another run is writing into this folder",
+            got=folder,
+            do="wait for it, or choose another folder with --out DIR",
+        ) from None
+    except OSError as error:
+        raise UserError("cannot write the run folder", got=f"{folder}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def append_record(path: Path, record: CellRecord, *, resume: str) -> None:
+    """Append one record to a file of records, whole or not at all, and wait until the disk has it.
+
+    Raises:
+        UserError: the disk is full or the file cannot be written; earlier records are intact.
+    """
+    line = (json.dumps(record.to_json(), allow_nan=False, separators=(",", ":")) + "\n").encode()
+    descriptor = _open_for_append(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # a half line left by a machine that died must not swallow this record
         try:
-            size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                line = b"\n" + line  # a half line left by a machine that died must not swallow this record
-            try:
-                _write_all(descriptor, line)
-                os.fsync(descriptor)
-            except OSError as error:
-                os.ftruncate(descriptor, size)
-                raise UserError(
-                    f"cannot write the record of {record.key}",
-                    got=f"{path}: {error.strerror}",
-                    do=f"free some space, then continue with --resume --out {self.folder}",
-                ) from error
-        finally:
-            os.close(descriptor)
+            _write_all(descriptor, line)
+            os.fsync(descriptor)
+        except OSError as error:
+            os.ftruncate(descriptor, size)
+            raise UserError(
+                f"cannot write the record of {record.key}",
+                got=f"{path}: {error.strerror}",
+                do=f"free some space, then continue with {resume}",
+            ) from error
+    finally:
+        os.close(descriptor)
+
+
+def shard_paths(folder: Path, block: int | None = None) -> list[Path]:
+    """Return the shards of a run, or of one block of it, by name."""
+    return sorted((folder / "shards").glob("*.jsonl" if block is None else f"{block:06d}-*.jsonl"))
+
+
+class Reader:
+    """Reads files of records one after the other, line by line; the first record of a key counts."""
+
+    def __init__(self) -> None:
+        self.damage: list[Damage] = []
+        self._contents: dict[CellKey, int] = {}
+
+    def read(self, path: Path) -> Iterator[CellRecord]:
+        """Yield the records that count; the other lines are noted, but for copies of a record that counts."""
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    record = self._record(path.name, number, line.rstrip(b"\n"))
+                    if record is not None:
+                        yield record
+
+    def _record(self, name: str, number: int, line: bytes) -> CellRecord | None:
+        try:
+            record = record_from_json(json.loads(line))
+        except (UserError, ValueError) as error:
+            reason = error.what if isinstance(error, UserError) else "not complete JSON"
+            self.damage.append(Damage(line=number, reason=reason, file=name))
+            return None
+        content = zlib.crc32(line)
+        first = self._contents.get(record.key)
+        if first is None:
+            self._contents[record.key] = content
+            return record
+        if first != content:
+            reason = f"repeats {record.key}; the first record of a cell counts"
+            self.damage.append(Damage(line=number, reason=reason, file=name, repeat=True))
+        return None
 
 
 def _grow(stored: RunSpec, spec: RunSpec) -> RunSpec:
@@ -154,25 +245,15 @@ def _without_growth(spec: RunSpec) -> RunSpec:
 
 
 def read_run(folder: Path) -> StoredRun:
-    """Read a run folder: every readable record; unreadable lines are reported by number.
+    """Read a run folder: one record a cell; lines that do not count are reported by number.
 
     Raises:
         UserError: the folder is not a run.
     """
-    spec = read_spec(folder)
-    records: list[CellRecord] = []
-    damage: list[Damage] = []
-    path = folder / "records.jsonl"
-    text = path.read_bytes() if path.exists() else b""
-    for number, line in enumerate(text.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(record_from_json(json.loads(line)))
-        except (UserError, ValueError) as error:
-            reason = error.what if isinstance(error, UserError) else "not complete JSON"
-            damage.append(Damage(line=number, reason=reason))
-    return StoredRun(folder=folder, spec=spec, records=tuple(records), damage=tuple(damage))
+    spec, reader = read_spec(folder), Reader()
+    paths = (folder / "records.jsonl", *shard_paths(folder))
+    records = tuple(record for path in paths for record in reader.read(path))
+    return StoredRun(folder=folder, spec=spec, records=records, damage=tuple(reader.damage))
 
 
 def read_spec(folder: Path) -> RunSpec:
@@ -224,7 +305,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is either complete or absent."""
     temporary = path.with_suffix(".tmp")
     try:

@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING, Any
 from wattention.core.errors import UserError
 from wattention.core.records import CellRecord, Status
 from wattention.core.run_spec import CellSpec, Parallel, RunSpec
-from wattention.study.local import LocalLauncher, Progress, _death, _failed, _output_to
+from wattention.study.launcher import OneHostLauncher, Progress
+from wattention.study.local import LocalLauncher, death_of, failed, output_to
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -184,10 +185,10 @@ class _Driver:
             if isinstance(heard, CellRecord):
                 record = heard
             elif isinstance(heard, _Ending):
-                record = _failed(cell, heard.status, heard.detail, started)
+                record = failed(cell, heard.status, heard.detail, started)
             else:
                 process.join()
-                record = _failed(cell, *_death(process.exitcode, Path(log)), started)
+                record = failed(cell, *death_of(process.exitcode, Path(log)), started)
             self._store.set(f"{number}/ended/{self.world.rank}", json.dumps(asdict(_ending(record))))
             if record.status == "ok":
                 process.join(LEAVE_S)
@@ -247,7 +248,7 @@ class _Driver:
         return None
 
 
-class RankLauncher(_Driver):
+class RankLauncher(_Driver, OneHostLauncher):
     """Rank 0's launcher: training cells on all ranks, the others here.
 
     Args:
@@ -258,7 +259,8 @@ class RankLauncher(_Driver):
 
     def __init__(self, world: World, run: RunSpec, local: LocalLauncher) -> None:
         assert world.rank == 0, "the other ranks serve"
-        super().__init__(world)
+        _Driver.__init__(self, world)
+        OneHostLauncher.__init__(self)
         self._local = local
         self._mode: Parallel = run.parallel
         self._number = 0
@@ -300,7 +302,7 @@ class RankLauncher(_Driver):
             if not self._lost:
                 self._stopped = True
                 raise KeyboardInterrupt from None
-            return _failed(cell, "killed", self._lost, started)
+            return failed(cell, "killed", self._lost, started)
         except KeyboardInterrupt:
             self._stopped = True
             raise
@@ -435,7 +437,7 @@ def _run_child(cell: CellSpec, meeting: Meeting, pipe: Connection, log: str) -> 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver hears it and decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_driver, daemon=True).start()
-    with _output_to(log):
+    with output_to(log):
         started = datetime.now(UTC).isoformat(timespec="seconds")
         try:
             from torch import distributed
@@ -451,7 +453,7 @@ def _run_child(cell: CellSpec, meeting: Meeting, pipe: Connection, log: str) -> 
             sys.exit(1)
         except BaseException as error:
             traceback.print_exc()
-            record = _failed(cell, "error", f"{type(error).__name__}: {error}", started)
+            record = failed(cell, "error", f"{type(error).__name__}: {error}", started)
         pipe.send(record)
         if record.status == "ok":
             distributed.destroy_process_group()
