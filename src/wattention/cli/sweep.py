@@ -38,13 +38,23 @@ def sweep(
 
     Every point of the grid is a comparison of its own, in a folder of its own: wattention report SWEEP/* shows them.
     """
+    from dataclasses import replace
+
     from wattention.core.errors import UserError
+    from wattention.lab.matching import match_widths
     from wattention.study.configure import read_toml
     from wattention.study.local import available_threads
     from wattention.study.sweep import read_grid
+    from wattention.study.torchrun import find_world
 
+    if find_world() is not None:
+        raise UserError(
+            "a sweep has many models", got="torchrun", do="run torchrun -m wattention compare for each point"
+        )
     declared = read_grid(read_toml(grid))
-    points = tuple(declared.points(threads=available_threads()))
+    points = tuple(
+        replace(point, spec=match_widths(point.spec)) for point in declared.points(threads=available_threads())
+    )
     if not points:
         raise UserError("the grid has no points", got=grid, do="leave out fewer of them with [[skip]]")
     if resume and out is None:

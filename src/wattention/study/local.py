@@ -142,6 +142,7 @@ def death_of(exit_code: int | None, log: Path) -> tuple[Status, str]:
 
 
 def failed(cell: CellSpec, status: Status, detail: str, started: str) -> CellRecord:
+    """Return the record of a cell whose process left none."""
     from wattention.meters.environment import record_host
 
     where = {"host": record_host()}

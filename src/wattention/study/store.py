@@ -115,7 +115,7 @@ class RunFolder:
                 wanted="the same specification, or more blocks",
                 do="drop the changed options, or start a new run with --out DIR",
             )
-        _write_whole(path, grown.model_dump_json(indent=2) + "\n")
+        write_whole(path, grown.model_dump_json(indent=2) + "\n")
 
     def append(self, record: CellRecord) -> None:
         """Append one record, whole or not at all.
