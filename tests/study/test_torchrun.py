@@ -12,7 +12,7 @@ import pytest
 from fakes import torchrun
 from wattention.core.errors import UserError
 from wattention.study.store import read_run
-from wattention.study.torchrun import choose_parallel, find_world
+from wattention.study.world import choose_parallel, find_world
 
 FAULTS = Path(__file__).parent.parent / "fakes" / "mechanisms" / "rank_faults.py"
 SMALL = {

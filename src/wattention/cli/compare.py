@@ -22,8 +22,8 @@ from wattention.cli.launching import (
 if TYPE_CHECKING:
     from wattention.core.run_spec import RunSpec
     from wattention.study.store import StoredRun
-    from wattention.study.torchrun import World
     from wattention.study.until_decided import RunBlocks
+    from wattention.study.world import World
 
 Option = typer.Option
 
@@ -239,7 +239,8 @@ def run_layers(
     from wattention.report.progress import ProgressDisplay
     from wattention.study.run import run_comparison
     from wattention.study.store import RunFolder
-    from wattention.study.torchrun import RankLauncher, find_world, serve
+    from wattention.study.torchrun import RankLauncher, serve
+    from wattention.study.world import find_world
 
     world = find_world()
     if world is not None and world.rank > 0:
@@ -295,7 +296,7 @@ def _open_run(
     from wattention.study.configure import build_run_spec
     from wattention.study.local import available_threads
     from wattention.study.store import newest_run, read_spec
-    from wattention.study.torchrun import choose_parallel
+    from wattention.study.world import choose_parallel
 
     folder = out or (newest_run(Path("runs")) if resume else new_folder("runs"))
     if resume:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wattention.study.grid import Block
     from wattention.study.launcher import Launcher
     from wattention.study.on_slurm import SlurmLauncher
-    from wattention.study.torchrun import World
+    from wattention.study.world import World
 
 Option = typer.Option
 LAUNCHERS = ("local", "ray", "slurm")

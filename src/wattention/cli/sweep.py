@@ -45,7 +45,7 @@ def sweep(
     from wattention.study.configure import read_toml
     from wattention.study.local import available_threads
     from wattention.study.sweep import read_grid
-    from wattention.study.torchrun import find_world
+    from wattention.study.world import find_world
 
     if find_world() is not None:
         raise UserError(

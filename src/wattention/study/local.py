@@ -174,7 +174,7 @@ def _is_played(record: CellRecord) -> bool:
 def _run_in_child(work: Work, cell: CellSpec, pipe: Connection, log: str) -> None:
     """Body of a cell's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     with output_to(log):
         started = datetime.now(UTC).isoformat(timespec="seconds")
         try:
@@ -187,7 +187,7 @@ def _run_in_child(work: Work, cell: CellSpec, pipe: Connection, log: str) -> Non
         pipe.send(record)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Sleep in the kernel until the launcher's process is gone, then end this one; costs nothing meanwhile."""
     parent = multiprocessing.parent_process()
     if parent is not None:
