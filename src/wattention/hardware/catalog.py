@@ -18,15 +18,26 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _folder().glob("*.toml")))
 
 
+def profile_text(name: str) -> str:
+    """The TOML text of a built-in profile, or of the file at a path: a start for a profile of your own."""
+    path = _path(name)
+    read_profile(path)
+    return path.read_text(encoding="utf-8")
+
+
 def load_profile(name: str) -> HardwareProfile:
     """Load a built-in profile by name, or the TOML file at a path.
 
     Raises:
         UserError: an unknown name (with the nearest known ones), or a file that is not a valid profile.
     """
+    return read_profile(_path(name))
+
+
+def _path(name: str) -> Path:
     if name.endswith(".toml"):
-        return read_profile(Path(name))
+        return Path(name)
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     if key not in profile_names():
         raise unknown_name("hardware profile", name, profile_names())
-    return read_profile(_folder() / f"{key}.toml")
+    return _folder() / f"{key}.toml"

@@ -12,6 +12,7 @@ calls fast memory; ``count`` says how many such holders the device has.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,12 @@ from wattention.core.errors import UserError, unknown_name
 
 RECALLED = "recalled, not checked"
 Unit = Literal["byte", "byte/s", "flop/s", "W", "s", "J/flop", "J/byte", "count"]
+
+
+HOW_TO_ADD_A_LEVEL = (
+    'add [[levels]] with name, holder and capacity = { value = ..., unit = "byte", source = "..." }, '
+    "from the innermost level to the main memory"
+)
 
 
 class _Frozen(BaseModel):
@@ -92,7 +99,7 @@ class HardwareProfile(_Frozen):
     title: Annotated[str, Field(min_length=3)]
     kind: Literal["gpu", "cpu", "tpu"]
     vendor: Annotated[str, Field(min_length=2)]
-    levels: Annotated[tuple[MemoryLevel, ...], Field(min_length=2)]
+    levels: tuple[MemoryLevel, ...]
     peak: dict[str, Number] = {}
     """Dense peak rate by dtype of the operands, accumulators in float32; no sparsity."""
     flop_energy: dict[str, Number] = {}
@@ -114,11 +121,16 @@ class HardwareProfile(_Frozen):
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"levels with one name: {names}")
-        for inner, outer in zip(self.levels, self.levels[1:], strict=False):
+        if len(self.levels) < 2:
+            has = f"only {names[0]}" if names else "none"
+            raise ValueError(f"a fast level or the main memory is missing, there is {has}: {HOW_TO_ADD_A_LEVEL}")
+        for inner, outer in pairwise(self.levels):
             if inner.capacity.value >= outer.capacity.value:
                 raise ValueError(f"levels must grow from the inside out: {inner.name} is not smaller than {outer.name}")
-            if inner.bandwidth and outer.bandwidth and inner.bandwidth.value < outer.bandwidth.value:
-                raise ValueError(f"bandwidth must fall from the inside out: {inner.name} is slower than {outer.name}")
+        rated = [(level.name, level.bandwidth.value) for level in self.levels if level.bandwidth is not None]
+        for (inner_name, inner_rate), (outer_name, outer_rate) in pairwise(rated):
+            if inner_rate < outer_rate:
+                raise ValueError(f"bandwidth must fall from the inside out: {inner_name} is slower than {outer_name}")
         if self.idle_power and self.power_limit and self.idle_power.value >= self.power_limit.value:
             raise ValueError("idle_power is not below power_limit")
         return self
@@ -134,12 +146,31 @@ class HardwareProfile(_Frozen):
         return self.levels[:-1]
 
     def level(self, name: str) -> MemoryLevel:
-        """The level called ``name``, in any case."""
+        """The level called ``name``, in any case.
 
+        Raises:
+            UserError: the profile has no such level; says which it has, and how to supply another.
+        """
         for level in self.levels:
             if level.name.lower() == name.lower():
                 return level
-        raise unknown_name(f"memory level of {self.title}", name, [level.name for level in self.levels])
+        known = [level.name for level in self.levels]
+        error = unknown_name(f"memory level of {self.title}", name, known)
+        do = f"{error.do}; to supply a level, copy the profile to a file of your own and {HOW_TO_ADD_A_LEVEL}"
+        raise UserError(error.what, got=error.got, wanted=error.wanted, do=do)
+
+    def numbers(self) -> tuple[tuple[str, Number], ...]:
+        """Every figure of the profile beside its place in the file, in the file's order."""
+        found: list[tuple[str, Number | None]] = [
+            (name, getattr(self, name)) for name in ("power_limit", "idle_power", "launch_overhead")
+        ]
+        for level in self.levels:
+            found += [
+                (f"{level.name} {name}", getattr(level, name)) for name in ("capacity", "count", "bandwidth", "energy")
+            ]
+        found += [(f"peak {dtype}", rate) for dtype, rate in self.peak.items()]
+        found += [(f"flop_energy {dtype}", cost) for dtype, cost in self.flop_energy.items()]
+        return tuple((place, number) for place, number in found if number is not None)
 
 
 def read_profile(path: Path) -> HardwareProfile:
