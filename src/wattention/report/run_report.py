@@ -14,6 +14,7 @@ from wattention.report.figures import (
     data_movement,
     energy_quality,
     flop_parts,
+    joules,
     lengths,
     loss_curves,
     memory_parts,
@@ -27,6 +28,7 @@ Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
 FIGURES: tuple[Draw, ...] = (
     energy_quality.draw,
     power_time.draw,
+    joules.draw,
     lengths.draw_time,
     lengths.draw_memory,
     loss_curves.draw,
