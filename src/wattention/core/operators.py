@@ -1,8 +1,8 @@
 """What one step of a model runs, as plain data: operators with their sizes, and how much memory its tensors take.
 
 A trace is made by running the model's own code on tensors that have sizes but no contents (``lab/tracing.py``); what a
-machine needs for it is a matter of :mod:`wattention.analysis.predict`. Two layers are traced, the rest repeat the last
-one, so a trace of a deep model is as small as that of a shallow one.
+machine needs for it is a matter of :mod:`wattention.analysis.predict`. One layer is traced and stands for all, so a
+trace of a deep model is as small as that of a shallow one.
 """
 
 from __future__ import annotations

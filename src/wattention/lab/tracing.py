@@ -39,7 +39,6 @@ from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.mechanisms.target import traced_for
 from wattention.model.gpt2 import GPT2
 
-TRACED_LAYERS = 2
 Workload = Literal["train", "prefill", "decode"]
 
 
@@ -51,10 +50,10 @@ def _is_composite(func: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where in the model an operator belongs; ``layer`` is None outside of the layers."""
+    """Where in the model an operator belongs; ``in_layer`` where it is one of every layer."""
 
     part: Part
-    layer: int | None = None
+    in_layer: bool = False
 
 
 @dataclass(kw_only=True)
@@ -65,7 +64,7 @@ class _Log:
     kinds: list[MemoryKind] = field(default_factory=list)
     """Of each storage, in the order they came."""
     events: list[tuple[str, int, int]] = field(default_factory=list)
-    """(phase, storage, bytes), negative when freed; ("mark", layer, 0) where a layer's forward ends."""
+    """(phase, storage, bytes), negative when freed; ("mark", 0, 0) where the layer's forward pass begins and ends."""
 
 
 class _Recorder(TorchDispatchMode):
@@ -78,8 +77,8 @@ class _Recorder(TorchDispatchMode):
         self.stage: Stage = "forward"
         self.place = _Place("embedding")
         self.boundaries: list[tuple[int, _Place]] = []
-        self.owners: dict[int, int] = {}
-        """Layer of the storages that belong to a layer's parameters."""
+        self.layer_storages: set[int] = set()
+        """Parameters of the layer, their gradients and moments."""
         self._storages: dict[int, tuple[int, Any]] = {}
         self._sequence: list[int] = []
 
@@ -106,9 +105,9 @@ class _Recorder(TorchDispatchMode):
         self.place = place
         self.boundaries.append((torch._C._autograd._get_sequence_nr(), place))
 
-    def mark_layer(self, layer: int) -> None:
-        """Say that a layer's forward ends here."""
-        self.log.events.append(("mark", layer, 0))
+    def mark(self) -> None:
+        """Say that the layer's forward pass begins or ends here."""
+        self.log.events.append(("mark", 0, 0))
 
     def track(self, tensor: Tensor, kind: MemoryKind) -> None:
         """Follow a storage from here to its end, once."""
@@ -134,8 +133,7 @@ class _Recorder(TorchDispatchMode):
     def _phase(self) -> str:
         if self.stage == "update":
             return "update"
-        where = self.place.part if self.place.layer is None else f"layer {self.place.layer}"
-        return f"{self.stage}, {where}"
+        return f"{self.stage}, {'layer' if self.place.in_layer else self.place.part}"
 
     def _kind_here(self) -> MemoryKind:
         if self.place.part == "attention":
@@ -156,13 +154,13 @@ class _Recorder(TorchDispatchMode):
         if self.stage != "update":
             yield facts, self.place
             return
-        sizes: Counter[int | None] = Counter()
+        sizes: Counter[bool] = Counter()
         for tensor in tensors_of(args):
-            sizes[self.owners.get(tensor.untyped_storage()._cdata)] += tensor.nbytes
+            sizes[tensor.untyped_storage()._cdata in self.layer_storages] += tensor.nbytes
         total = sum(sizes.values()) or 1
-        for layer, size in sizes.items() or ((None, 1),):
+        for in_layer, size in sizes.items() or ((False, 1),):
             read, written = (round(part * size / total) for part in (facts.read_bytes, facts.written_bytes))
-            yield facts._replace(read_bytes=read, written_bytes=written), _Place("optimiser", layer)
+            yield facts._replace(read_bytes=read, written_bytes=written), _Place("optimiser", in_layer)
 
 
 class _FakeTrainer(Trainer):
@@ -251,7 +249,7 @@ def trace(
     Raises:
         UserError: settings the mechanism refuses, or a device it cannot run on.
     """
-    traced = model.replace(layers=min(model.layers, TRACED_LAYERS))
+    traced = model.replace(layers=1)
     size = (batch, tokens)
     with contextlib.ExitStack() as stack:
         stack.enter_context(traced_for(target))
@@ -265,12 +263,11 @@ def trace(
             cache_bytes = 0
         else:
             recorder, cache_bytes = _trace_inference(net, workload, size, precision, target)
-    further = model.layers - traced.layers
     return StepTrace(
-        operators=_operators(recorder.log, further),
-        memory=_memory_points(recorder.log, traced.layers, net),
-        further_layers=further,
-        cache_bytes=cache_bytes // traced.layers * model.layers,
+        operators=_operators(recorder.log, model.layers),
+        memory=_memory_points(recorder.log, net),
+        further_layers=model.layers - 1,
+        cache_bytes=cache_bytes * model.layers,
     )
 
 
@@ -296,7 +293,7 @@ def _trace_inference(
     recorder = _Recorder(target)
     _own(recorder, net, None)
     half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
-    with torch.inference_mode(), half:
+    with torch.no_grad(), half:  # not inference mode, where composite operators arrive whole and lose the autocast
         caches = net.new_caches(batch)
         if workload == "decode" and tokens > 1:
             net.feed(_no_tokens((batch, tokens - 1)), caches)
@@ -307,8 +304,8 @@ def _trace_inference(
 
 
 def _own(recorder: _Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None) -> None:
-    """Track what is alive before the step, and know the layer of each parameter."""
-    layer_of = {id(p): layer for layer, block in enumerate(net.blocks) for p in block.parameters()}
+    """Track what is alive before the step, and know what belongs to the layer."""
+    in_layer = {id(p) for p in net.blocks.parameters()}
     for tensor in (*net.parameters(), *net.buffers()):
         recorder.track(tensor, "parameters")
     states: Mapping[Tensor, Mapping[str, Any]] = optimizer.state if optimizer is not None else {}
@@ -316,9 +313,8 @@ def _own(recorder: _Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None
         held = [parameter, *tensors_of(list(states.get(parameter, {}).values()))]
         for tensor in held[1:]:
             recorder.track(tensor, "optimiser")
-        if id(parameter) in layer_of:
-            for tensor in held:
-                recorder.owners[tensor.untyped_storage()._cdata] = layer_of[id(parameter)]
+        if id(parameter) in in_layer:
+            recorder.layer_storages.update(tensor.untyped_storage()._cdata for tensor in held)
 
 
 @contextlib.contextmanager
@@ -330,14 +326,13 @@ def _followed(net: GPT2, recorder: _Recorder) -> Iterator[None]:
         handles.append(module.register_forward_pre_hook(lambda *_: recorder.enter(inside)))
         handles.append(module.register_forward_hook(lambda *_: recorder.enter(after)))
 
-    for layer, block in enumerate(net.blocks):
-        rest = _Place("residual", layer)
-        follow(block.get_submodule("norm1"), _Place("norm", layer), rest)
-        follow(block.get_submodule("norm2"), _Place("norm", layer), rest)
-        follow(block.get_submodule("attention"), _Place("attention", layer), rest)
-        follow(block.get_submodule("mlp"), _Place("mlp", layer), rest)
-        handles.append(block.register_forward_pre_hook(lambda *_, rest=rest: recorder.enter(rest)))
-        handles.append(block.register_forward_hook(lambda *_, layer=layer: recorder.mark_layer(layer)))
+    (block,) = net.blocks
+    rest = _Place("residual", True)
+    parts: dict[str, Part] = {"norm1": "norm", "norm2": "norm", "attention": "attention", "mlp": "mlp"}
+    for name, part in parts.items():
+        follow(block.get_submodule(name), _Place(part, True), rest)
+    handles.append(block.register_forward_pre_hook(lambda *_: (recorder.mark(), recorder.enter(rest)) and None))
+    handles.append(block.register_forward_hook(lambda *_: recorder.mark()))
     follow(net.norm, _Place("norm"), _Place("head"))
     recorder.enter(_Place("embedding"))
     try:
@@ -356,12 +351,12 @@ def _stages(net: GPT2, trainer: Trainer, recorder: _Recorder) -> Iterator[None]:
     def traced_backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
         recorder.stage = "backward"
         backward(loss, *args, **kwargs)  # type: ignore[no-untyped-call]
-        layer_of = {id(p): layer for layer, block in enumerate(net.blocks) for p in block.parameters()}
+        in_layer = {id(p) for p in net.blocks.parameters()}
         for parameter in net.parameters():
             if parameter.grad is not None:
                 recorder.retag(parameter.grad, "gradients")
-                if id(parameter) in layer_of:
-                    recorder.owners[parameter.grad.untyped_storage()._cdata] = layer_of[id(parameter)]
+                if id(parameter) in in_layer:
+                    recorder.layer_storages.add(parameter.grad.untyped_storage()._cdata)
 
     def traced_clip(*args: Any, **kwargs: Any) -> Tensor:
         recorder.stage = "update"
@@ -376,18 +371,17 @@ def _stages(net: GPT2, trainer: Trainer, recorder: _Recorder) -> Iterator[None]:
         nn.utils.clip_grad_norm_ = clip
 
 
-def _operators(log: _Log, further: int) -> tuple[Operator, ...]:
-    """Join equal operators; those of the last traced layer stand for further layers too."""
-    last = TRACED_LAYERS - 1
+def _operators(log: _Log, layers: int) -> tuple[Operator, ...]:
+    """Join equal operators; those of the traced layer stand for all layers."""
     joined: Counter[tuple[OperatorFacts, Part, Stage]] = Counter()
     for (facts, place, stage), times in log.operators.items():
-        joined[facts, place.part, stage] += times * (1 + (further if place.layer == last else 0))
+        joined[facts, place.part, stage] += times * (layers if place.in_layer else 1)
     return tuple(
         Operator(part=part, stage=stage, times=times, **facts._asdict()) for (facts, part, stage), times in joined.items()
     )
 
 
-def _memory_points(log: _Log, layers: int, net: GPT2) -> tuple[MemoryPoint, ...]:
+def _memory_points(log: _Log, net: GPT2) -> tuple[MemoryPoint, ...]:
     """Replay the log: the highest point of each phase, and what one more layer adds to it."""
     level = dict.fromkeys(MEMORY_KINDS, 0)
     highest: dict[str, dict[MemoryKind, int]] = {}
@@ -401,26 +395,18 @@ def _memory_points(log: _Log, layers: int, net: GPT2) -> tuple[MemoryPoint, ...]
         total += size
         if total > tops.get(phase, -1):
             tops[phase], highest[phase] = total, dict(level)
-    block = net.blocks[-1]
+    block = net.blocks[0]
     weights = sum(p.numel() * p.element_size() for p in block.parameters())
     buffers = sum(b.numel() * b.element_size() for b in block.buffers())
-    kept = _less(marks[-1], marks[-2]) if len(marks) > 1 else dict.fromkeys(MEMORY_KINDS, 0)
     always = dict.fromkeys(MEMORY_KINDS, 0) | {"parameters": weights + buffers}
     if "optimiser" in log.kinds:
         always["optimiser"] = 2 * weights
-    late = frozenset({"backward, layer 0", "backward, embedding", "update"})
-    early = frozenset({"forward, embedding", "forward, layer 0"})
-    points = []
-    for phase, at in highest.items():
-        more = dict(always)
-        if phase in late and layers > 1:
-            more["gradients"] = weights
-        elif phase not in early:
-            more = {kind: more[kind] + kept[kind] for kind in MEMORY_KINDS}
-        points.append(MemoryPoint(phase=phase, bytes_by_kind=at, layer_bytes=more))
-    return tuple(points)
-
-
-def _less(a: Mapping[MemoryKind, int], b: Mapping[MemoryKind, int]) -> dict[MemoryKind, int]:
-    return {kind: a[kind] - b[kind] for kind in MEMORY_KINDS}
-
+    kept = {kind: always[kind] + marks[1][kind] - marks[0][kind] for kind in MEMORY_KINDS}
+    left = always | {"gradients": weights}
+    grows = {"forward, embedding": (always,), "backward, layer": (kept, left), "backward, embedding": (left,),
+             "update": (left,)}  # fmt: skip
+    return tuple(
+        MemoryPoint(phase=phase, bytes_by_kind=at, layer_bytes=more)
+        for phase, at in highest.items()
+        for more in grows.get(phase, (kept,))
+    )
