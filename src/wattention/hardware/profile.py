@@ -92,6 +92,26 @@ class MemoryLevel(_Frozen):
         return self.capacity_bytes // word_bytes
 
 
+class OperatorTimings(_Frozen):
+    """Seconds of one operator, measured on the machine itself over sizes: what ``wattention calibrate`` writes.
+
+    A point is the sizes named by ``axes`` and the seconds. The smallest point is what the operator costs when it has
+    next to nothing to do.
+    """
+
+    operator: Annotated[str, Field(min_length=1)]
+    dtype: Annotated[str, Field(min_length=1)]
+    axes: Annotated[tuple[str, ...], Field(min_length=1)]
+    points: Annotated[tuple[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], ...], Field(min_length=1)]
+    source: Annotated[str, Field(min_length=8)]
+
+    @model_validator(mode="after")
+    def _points_fit_axes(self) -> OperatorTimings:
+        if any(len(point) != len(self.axes) + 1 for point in self.points):
+            raise ValueError(f"points of {self.operator} want {len(self.axes)} sizes ({', '.join(self.axes)}) and seconds")
+        return self
+
+
 class HardwareProfile(_Frozen):
     """A device: its memory hierarchy from the inside out, peak rates by dtype and power."""
 
@@ -108,6 +128,10 @@ class HardwareProfile(_Frozen):
     """Seconds that starting one operator costs when it has nothing to do."""
     idle_power: Number | None = None
     power_limit: Number | None = None
+    timings: tuple[OperatorTimings, ...] = ()
+    """Operators timed on the machine itself; they take the place of peak rates and bandwidths."""
+    conditions: dict[str, str] = {}
+    """Under which the timings hold: threads, allocator, versions."""
 
     @model_validator(mode="after")
     def _consistent(self) -> HardwareProfile:
