@@ -6,7 +6,6 @@ fast memory, a core's L2 cache on a CPU, the shared memory of one block on a GPU
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ from wattention.core.errors import UserError
 from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord, Phase
 from wattention.core.run_spec import RunSpec
-from wattention.hardware.catalog import load_profile, profile_names
+from wattention.hardware.catalog import load_profile, profiles_of_device
 from wattention.iocomplexity.bounds.base import Direction
 from wattention.iocomplexity.planner import all_schedules, plan
 from wattention.iocomplexity.problem import Problem, attention_problem
@@ -43,15 +42,13 @@ def find_fast_memory(spec: RunSpec, records: Sequence[CellRecord]) -> FastMemory
         size = fast_memory_bytes(records)
         return None if size is None else FastMemory(size_bytes=size, title="one core's L2 cache")
     names = {str(record.environment.get("device", {}).get("name", "")) for record in records}
-    words = set(re.split(r"[^a-z0-9]+", names.pop().lower())) if len(names) == 1 else set()
-    for name in profile_names():
-        # h200 of "NVIDIA H200", 4090 of "NVIDIA GeForce RTX 4090"; variants of a chip share what one block can use
-        if next((part for part in name.split("-") if re.search(r"\d", part)), "") in words:
-            profile = load_profile(name)
-            level = next((one for one in profile.fast_levels if one.name == "shared"), None)
-            title = f"the shared memory of one block ({profile.title})"
-            return None if level is None else FastMemory(size_bytes=level.capacity_bytes, title=title)
-    return None
+    known = profiles_of_device(names.pop()) if len(names) == 1 else ()
+    if not known:
+        return None
+    profile = load_profile(known[0])  # variants of a chip share what one block can use
+    level = next((one for one in profile.fast_levels if one.name == "shared"), None)
+    title = f"the shared memory of one block ({profile.title})"
+    return None if level is None else FastMemory(size_bytes=level.capacity_bytes, title=title)
 
 
 def attention_bytes(

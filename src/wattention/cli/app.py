@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from wattention.cli import check, compare, doctor, hardware, io, pebble, runs, watch
+from wattention.cli import advise, check, compare, doctor, hardware, io, pebble, runs, watch
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command(name="list")(runs.list_runs)
 app.command()(watch.watch)
 app.command()(doctor.doctor)
 app.command()(hardware.hardware)
+app.command()(advise.advise)
 app.add_typer(io.app, name="io")
 app.add_typer(pebble.app, name="pebble")
 
