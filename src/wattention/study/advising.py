@@ -112,7 +112,7 @@ def _candidate(
 
 
 def _attention(mechanism: Mechanism, shape: AttentionShape, config: MechanismConfig) -> Attention:
-    """Whether it is multi-head attention itself, which has 4 C x C weights and 4 C biases, exact with others, or not."""
+    """Multi-head attention itself, with its 4 C x C weights and 4 C biases, or exact with others, or neither."""
     if not mechanism.exact:
         return "approximate"
     plain = 4 * shape.width * (shape.width + 1)
