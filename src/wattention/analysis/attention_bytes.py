@@ -7,14 +7,14 @@ fast memory, a core's L2 cache on a CPU, the shared memory of one block on a GPU
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 from wattention.analysis.data_movement import fast_memory_bytes
+from wattention.core.attended import AttendedPairs, attended_from_json
 from wattention.core.errors import UserError
-from wattention.core.quantities import Quantity
-from wattention.core.records import CellRecord, Phase
+from wattention.core.records import CellRecord
 from wattention.core.run_spec import RunSpec
 from wattention.hardware.catalog import load_profile, profiles_of_device
 from wattention.iocomplexity.bounds.base import Direction
@@ -22,10 +22,6 @@ from wattention.iocomplexity.planner import all_schedules, plan
 from wattention.iocomplexity.problem import Problem, attention_problem
 
 WORD_BYTES = {"float32": 4, "bfloat16": 2}
-_WHY_NOT = {
-    "lsh": "which pairs it forms depends on the data",
-    "mla": "the records do not tell the widths of its keys and values",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,65 +48,68 @@ def find_fast_memory(spec: RunSpec, records: Sequence[CellRecord]) -> FastMemory
 
 
 def attention_bytes(
-    spec: RunSpec, source: str, record: CellRecord | None, tokens: int, batch: int, fast: FastMemory | None
+    spec: RunSpec, record: CellRecord | None, tokens: int, batch: int, fast: FastMemory | None
 ) -> float | str:
     """Bytes that one layer's attention moves in a forward and a backward pass; in words why they are not known.
 
     Args:
-        source: the mechanism's source.
-        record: a training cell of it: its kernel, and a cache that tells its heads or its window.
+        record: a training cell of the mechanism: its kernel, and what it attends.
+        tokens: length of a sequence, that of training or another.
     """
     if record is None:
         return "its training cell, which tells its kernel, did not finish"
     if fast is None:
         return "the records name no cache, or a device without a profile"
-    word, kernel = WORD_BYTES[spec.training.precision], str(record.facts.get("kernel", ""))
-    algorithms = _algorithms(source, kernel)
+    facts, kernel = record.facts.get("attends"), str(record.facts.get("kernel", ""))
+    if facts is None:
+        return "its record does not say which pairs it attends"
+    attended = attended_from_json(facts)
+    algorithms = _algorithms(attended, kernel)
     if algorithms is None:
-        return _WHY_NOT.get(source, f"no algorithm of the two-level model is known for {kernel or 'its kernel'}")
-    head_dim, heads = spec.model.width // spec.model.heads, spec.model.heads
-    kv_heads, mask = heads, "causal"
-    if source in ("gqa", "sliding_window"):
-        kept = record.phases.get("decode", Phase()).readings.get("cache_bytes_per_token")
-        if not isinstance(kept, Quantity):
-            return "the records hold no cache, which would tell its heads or its window"
-        share = kept.value / (2 * spec.model.width * word * spec.model.layers)  # of plain multi-head attention's
-        kv_heads = max(round(heads * share), 1) if source == "gqa" else heads
-        mask = f"window:{_window(record, tokens)}" if source == "sliding_window" else mask
+        return f"no algorithm of the two-level model is known for {kernel or 'its kernel'}"
+    word = WORD_BYTES[spec.training.precision]
+    window = _window(attended, record, tokens)
     try:
-        words = _planned_words(algorithms, tokens, head_dim, heads, kv_heads, mask, fast.size_bytes // word)
+        words = _planned_words(algorithms, replace(attended, window=window), tokens, fast.size_bytes // word)
     except UserError as error:
         return error.what
     return float(words * batch * word)
 
 
-def _window(record: CellRecord, tokens: int) -> int:
-    """W of a layer of so many tokens: the setting, else its rule, a quarter of the context and at most 256."""
-    setting = record.facts.get("settings", {}).get("window")
-    return min(int(setting), tokens) if setting else min(max(1, tokens // 4), 256)
-
-
-def _algorithms(source: str, kernel: str) -> tuple[str, str] | None:
-    """Names of the schedules that a kernel follows, forward and backward."""
-    if source == "linear":
-        return "linear", "linear"
-    if source not in ("baseline", "sdpa", "flash", "gqa", "sliding_window"):
+def _window(attended: AttendedPairs, record: CellRecord, tokens: int) -> int | None:
+    """Keys a query sees at another length: as set, else as the mechanisms' own rule has it, at most a quarter of all."""
+    if attended.window is None:
         return None
+    fixed = any(record.facts.get("settings", {}).get(name) for name in ("window", "earlier"))
+    return min(attended.window, tokens if fixed else max(tokens // 4, 1))
+
+
+def _algorithms(attended: AttendedPairs, kernel: str) -> tuple[str, str] | None:
+    """Names of the schedules that a kernel follows, forward and backward."""
+    if attended.form == "linear":
+        return "linear", "linear"
     if "softmax" in kernel:
         return "standard", "autograd_backward"
     return ("flash2", "one_pass") if "flash" in kernel else None
 
 
 @cache
-def _planned_words(
-    algorithms: tuple[str, str], tokens: int, head_dim: int, heads: int, kv_heads: int, mask: str, fast_words: int
-) -> int:
-    """Words of one sequence, forward and backward, with the best tiles."""
-    problem = attention_problem(tokens=tokens, head_dim=head_dim, mask=mask, heads=heads, kv_heads=kv_heads)
+def _planned_words(algorithms: tuple[str, str], attended: AttendedPairs, tokens: int, fast_words: int) -> int:
+    """Words of one sequence, forward and backward, with the best tiles; hash rounds are further sequences."""
+    problem = attention_problem(
+        tokens=tokens,
+        head_dim=attended.key_dim,
+        value_dim=attended.kernel_value_dim or attended.value_dim,
+        mask="causal" if attended.window is None else f"window:{attended.window}",
+        heads=attended.heads,
+        kv_heads=attended.kv_heads,
+        batch=attended.rounds,
+    )
     forward = _best_words(problem, algorithms[0], "forward", fast_words)
     if algorithms[1] == "linear":
         # two sweeps over q, k, v and the output's gradient, as its kernel makes them, and three gradients
-        return forward + 11 * heads * tokens * head_dim
+        width = 6 * attended.key_dim + 5 * attended.value_dim
+        return forward + attended.heads * tokens * width
     return forward + _best_words(problem, algorithms[1], "backward", fast_words)
 
 

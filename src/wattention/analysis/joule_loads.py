@@ -80,8 +80,7 @@ def _training(spec: RunSpec, records: Sequence[CellRecord], fast: FastMemory | N
     """The energy windows of training."""
     length = spec.training.tokens or spec.model.context
     for label, blocks in by_block(records, "train").items():
-        source = spec.choice(label).source
-        moved = attention_bytes(spec, source, next(iter(blocks.values())), length, spec.training.batch, fast)
+        moved = attention_bytes(spec, next(iter(blocks.values())), length, spec.training.batch, fast)
         for block, record in blocks.items():
             window, train = record.phases.get("energy", Phase()).readings, record.phases.get("train", Phase()).readings
             if not _joules(window.get("energy_j"), "measured"):
@@ -103,7 +102,7 @@ def _layers(spec: RunSpec, records: Sequence[CellRecord], fast: FastMemory | Non
     """One forward and backward pass of a layer at each length."""
     trained = by_block(records, "train")
     for label, blocks in by_block(records, "lengths").items():
-        source, first = spec.choice(label).source, next(iter(trained.get(label, {}).values()), None)
+        first = next(iter(trained.get(label, {}).values()), None)
         for block, record in blocks.items():
             for name, phase in record.phases.items():
                 energy = phase.readings.get("layer_energy_j")
@@ -116,7 +115,7 @@ def _layers(spec: RunSpec, records: Sequence[CellRecord], fast: FastMemory | Non
                     energy,
                     time_s=_value(phase.readings.get("layer_energy_time_s", phase.readings.get("layer_time_s"))),
                     flop=_value(phase.readings.get("layer_hardware_flop")),
-                    moved=attention_bytes(spec, source, first, int(name), 1, fast),
+                    moved=attention_bytes(spec, first, int(name), 1, fast),
                 )
 
 
