@@ -1,4 +1,4 @@
-"""From traces and a device's profile to a :class:`Prediction`; the formulas stand in :mod:`wattention.analysis.predict`."""
+"""From traces and a profile to a :class:`Prediction`; the formulas stand in :mod:`wattention.analysis.predict`."""
 
 from __future__ import annotations
 
@@ -165,7 +165,10 @@ def _level_traffic(trace: StepTrace, inner: MemoryLevel, outer: MemoryLevel) -> 
 
 def _bound(value: float, how: str) -> Quantity:
     return Quantity(
-        value=value, unit="byte", origin="bound", source=f"{how}; sum of each operator's own bound, not of a fused program"
+        value=value,
+        unit="byte",
+        origin="bound",
+        source=f"{how}; sum of each operator's own bound, not of a fused program",
     )
 
 
@@ -182,16 +185,16 @@ def _energy(trace: StepTrace, profile: HardwareProfile, seconds: float, traffic:
             levels[level.name] = moved.moved
         else:
             levels[level.name] = _joules(
-                level.energy, moved.moved.value, f"bytes from {level.name} x energy of a byte", f"energy of level {level.name}",
-                missing,
+                level.energy, moved.moved.value, f"bytes from {level.name} x energy of a byte",
+                f"energy of level {level.name}", missing,
             )  # fmt: skip
     needed = (idle, flop, levels[profile.main_memory.name])
     absent = [reading for reading in needed if isinstance(reading, Absent)]
     total: Reading
     if absent:
         total = Absent(
-            f"the profile of {profile.title} lacks {', '.join(missing)}; give each as {{ value, unit, source }} in a copy "
-            "of the profile, or run wattention calibrate on a machine with an energy counter"
+            f"the profile of {profile.title} lacks {', '.join(missing)}; give each as {{ value, unit, source }} in a "
+            "copy of the profile, or run wattention calibrate on a machine with an energy counter"
         )
     else:
         parts = [reading for reading in (idle, flop, *levels.values()) if isinstance(reading, Quantity)]
@@ -206,7 +209,13 @@ def _flop_energy(trace: StepTrace, profile: HardwareProfile, missing: list[str])
     for op in trace.operators:
         flop[op.dtype] += op.flop * op.times
     parts = [
-        _joules(profile.flop_energy.get(dtype), count, f"FLOPs in {dtype} x energy of one", f"flop_energy of {dtype}", missing)
+        _joules(
+            profile.flop_energy.get(dtype),
+            count,
+            f"FLOPs in {dtype} x energy of one",
+            f"flop_energy of {dtype}",
+            missing,
+        )
         for dtype, count in flop.items()
         if count
     ]
@@ -261,7 +270,9 @@ def _scaled(reading: Reading, factor: float, unit: str, how: str = "") -> Readin
 def _carbon(energy: Reading, query: PredictionQuery, unit: str) -> Reading:
     if query.carbon_g_per_kwh is None:
         return Absent("no carbon factor was given: it depends on grid and year, e.g. --carbon 380 --carbon-source ...")
-    return _scaled(energy, query.carbon_g_per_kwh / J_PER_KWH, unit, f"; x {query.carbon_g_per_kwh:g} g/kWh, {query.carbon_source}")
+    return _scaled(
+        energy, query.carbon_g_per_kwh / J_PER_KWH, unit, f"; x {query.carbon_g_per_kwh:g} g/kWh, {query.carbon_source}"
+    )
 
 
 def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from wattention.cli import calibrate, check, compare, doctor, io, pebble, runs, watch
+from wattention.cli import calibrate, check, compare, doctor, io, pebble, predict, runs, watch
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command(name="list")(runs.list_runs)
 app.command()(watch.watch)
 app.command()(doctor.doctor)
 app.command()(calibrate.calibrate)
+app.command()(predict.predict)
 app.add_typer(io.app, name="io")
 app.add_typer(pebble.app, name="pebble")
 

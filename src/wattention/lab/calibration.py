@@ -18,7 +18,6 @@ from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.specs import ModelSpec, TrainingSpec
@@ -51,11 +50,11 @@ class OperatorTiming:
     seconds: float
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the facts of the operators called inside."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[OperatorFacts] = []
         self.operand_bytes = 0
 
@@ -68,7 +67,9 @@ class _Watch(TorchDispatchMode):
         return out
 
 
-def time_operators(*, budget_s: float, on_progress: Callable[[float], None] = lambda share: None) -> list[OperatorTiming]:
+def time_operators(
+    *, budget_s: float, on_progress: Callable[[float], None] = lambda share: None
+) -> list[OperatorTiming]:
     """Time every probe within a budget of seconds, spread evenly; the first size of each operator comes first.
 
     Args:
@@ -152,8 +153,6 @@ def lower_quartile(samples: Sequence[float]) -> float:
 class _TinyBatches:
     """Batches that cost nothing to draw."""
 
-    provenance: dict[str, Any] = {}
-
     def train(self, index: int) -> Any:
         """Return 8 tokens, all zero."""
         from wattention.data.batches import Batch
@@ -164,7 +163,7 @@ class _TinyBatches:
 
 def time_launch(*, steps: int = 9) -> tuple[float, int]:
     """Return the seconds of one operator that has nothing to do, and over how many the average was taken."""
-    model = ModelSpec(layers=2, heads=2, width=8, context=8, vocabulary=8)
+    model = ModelSpec(layers=2, heads=2, width=8, mlp_width=32, context=8, vocabulary=8)
     spec = TrainingSpec(batch=1, tokens=8, steps=1000)
     seconds, launches = 0.0, 0
     for name in MECHANISMS.names():
@@ -196,7 +195,7 @@ def copy_bandwidth(working_set_bytes: int, *, threads: int, seconds: float = 0.1
     for pair in arrays[:1]:
         kernel(*pair, 1)
     rounds = max(1, int(2e7 // words))
-    rates = []
+    rates: list[float] = []
     with ThreadPoolExecutor(threads) as pool:
         end = time.perf_counter() + seconds
         while not rates or time.perf_counter() < end:
@@ -212,7 +211,7 @@ def _copy_kernel() -> Callable[..., None]:
     global _KERNEL  # noqa: PLW0603  compiled once, when first asked for
     if _KERNEL is None:
 
-        @njit(nogil=True, cache=False)  # type: ignore[untyped-decorator]
+        @njit(nogil=True, cache=False)
         def kernel(a, b, rounds):  # type: ignore[no-untyped-def]
             for r in range(rounds):
                 source, target = (a, b) if r % 2 == 0 else (b, a)
@@ -220,7 +219,8 @@ def _copy_kernel() -> Callable[..., None]:
                     target[i] = source[i] + 1.0
 
         _KERNEL = kernel
-    return _KERNEL
+    kernel_of: Callable[..., None] = _KERNEL
+    return kernel_of
 
 
 _KERNEL: Any = None
@@ -256,7 +256,9 @@ def measure_levels(caches: Sequence[dict[str, Any]], memory_bytes: int, *, threa
         rate = min([rate, *(level.bandwidth_bytes_s for level in found)])  # a level is no faster than the one inside it
         holder = "device" if shared else "core"
         found.append(
-            CacheLevel(name=f"L{cache['level']}", holder=holder, capacity_bytes=capacity, count=holders, bandwidth_bytes_s=rate)
+            CacheLevel(
+                name=f"L{cache['level']}", holder=holder, capacity_bytes=capacity, count=holders, bandwidth_bytes_s=rate
+            )
         )
     largest = max((level.capacity_bytes * level.count for level in found), default=2**24)
     rate = copy_bandwidth(min(8 * largest, memory_bytes // 8), threads=threads)

@@ -79,7 +79,7 @@ def _window(panel: Panel, products: int, copies: int, seconds: float) -> LoadWin
 
 def fit_energy(windows: Sequence[LoadWindow]) -> dict[str, Reading]:
     """Fit the three coefficients; one that is not above 0 within its interval is absent and says so."""
-    from scipy import stats
+    from scipy import special
 
     design = np.array([[w.seconds, w.flop, w.moved_bytes] for w in windows])
     joules = np.array([w.energy_j for w in windows])
@@ -90,7 +90,7 @@ def fit_energy(windows: Sequence[LoadWindow]) -> dict[str, Reading]:
     rest = joules - design / scale @ solution
     free = len(windows) - len(NAMES)
     covariance = np.linalg.inv((design / scale).T @ (design / scale)) * float(rest @ rest) / free
-    half = stats.t.ppf(0.975, free) * np.sqrt(np.diag(covariance))
+    half = special.stdtrit(free, 0.975) * np.sqrt(np.diag(covariance))
     out: dict[str, Reading] = {}
     for place, name in enumerate(NAMES):
         value, width = float(solution[place] / scale[place]), float(half[place] / scale[place])

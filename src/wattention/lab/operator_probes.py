@@ -7,6 +7,7 @@ different bytes. Sizes are fixed here, before any model is looked at.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def memory_probes() -> Iterator[Probe]:
         for (name, build), size in product(builders.items(), SIZES):
             if name in _SLOW and size > 2**20:
                 continue
-            yield Probe(operator=name, dtype=dtype, build=lambda b=build, s=size, k=kind: b(s, k))  # type: ignore[misc]
+            yield Probe(operator=name, dtype=dtype, build=functools.partial(build, size, kind))
 
 
 def product_probes() -> Iterator[Probe]:
@@ -55,10 +56,10 @@ def product_probes() -> Iterator[Probe]:
         for m, n, k in product(*single):
             if 2.0 * m * n * k <= MOST_FLOP:
                 for name in ("mm", "addmm"):
-                    yield Probe(operator=name, dtype=dtype, build=lambda s=(m, n, k), o=name, t=kind: _product(o, s, t))  # type: ignore[misc]
+                    yield Probe(operator=name, dtype=dtype, build=functools.partial(_product, name, (m, n, k), kind))
         for batch, m, n, k in product(*batched):
             if 2.0 * batch * m * n * k <= MOST_FLOP / 4:
-                yield Probe(operator="bmm", dtype=dtype, build=lambda s=(batch, m, n, k), t=kind: _batched(s, t))  # type: ignore[misc]
+                yield Probe(operator="bmm", dtype=dtype, build=functools.partial(_batched, (batch, m, n, k), kind))
 
 
 def attention_probes() -> Iterator[Probe]:
@@ -78,7 +79,7 @@ def attention_probes() -> Iterator[Probe]:
                     name = f"attention-backward-{tail}" if backward else f"attention-{tail}"
                     yield Probe(
                         operator=name, dtype=dtype,
-                        build=lambda s=shape, c=is_causal, b=backward, t=kind: _attention(s, t, causal=c, backward=b),  # type: ignore[misc]
+                        build=functools.partial(_attention, shape, kind, causal=is_causal, backward=backward),
                     )  # fmt: skip
 
 
@@ -242,7 +243,7 @@ _BOTH: dict[str, Callable[[int, torch.dtype], Call]] = {
     "add": _binary(aten.add.Tensor),
     "add_": _binary(aten.add_.Tensor),
     "mul": _binary(aten.mul.Tensor),
-    "gelu": lambda size, dtype: _unary(lambda x: aten.gelu(x, approximate="tanh"))(size, dtype),
+    "gelu": _unary(functools.partial(aten.gelu, approximate="tanh")),
     "gelu_backward": _binary(lambda g, x: aten.gelu_backward(g, x, approximate="tanh")),
     "sum": _unary(aten.sum.dim_IntList, [0], True),
     "_softmax": _unary(aten._softmax, -1, False),

@@ -111,9 +111,7 @@ def measure_machine(*, seconds: float, threads: int, on_progress: Callable[[floa
         window = panel.window()
         with window:
             launch_s, launches = time_launch()
-            levels = measure_levels(
-                environment["host"]["caches"], environment["host"]["memory_bytes"], threads=threads
-            )
+            levels = measure_levels(environment["host"]["caches"], environment["host"]["memory_bytes"], threads=threads)
             left = seconds - (time.monotonic() - start)
             timings = time_operators(budget_s=max(OPERATORS_SHARE * seconds, left), on_progress=on_progress)
     return Calibration(
@@ -181,7 +179,7 @@ def _level(level: CacheLevel, source: str, energy: Reading | None) -> list[str]:
     lines = ["", "[[levels]]", f"name = {_text(level.name)}", f"holder = {_text(level.holder)}",
              f"capacity = {_number(level.capacity_bytes, 'byte', f'{source}: reported by the system')}",
              f"count = {_number(level.count, 'count', f'{source}: reported by the system')}",
-             f"bandwidth = {_number(level.bandwidth_bytes_s, 'byte/s', f'{source}, copying in half of the level')}"]  # fmt: skip
+             f"bandwidth = {_number(level.bandwidth_bytes_s, 'byte/s', f'{source}, copies in half')}"]  # fmt: skip
     if isinstance(energy, Quantity):
         lines.append(f"energy = {_number(energy.value, 'J/byte', source, energy)}")
     return lines
@@ -193,14 +191,16 @@ def _timings(found: Calibration, source: str) -> list[str]:
         groups.setdefault((one.operator, one.dtype), []).append(one)
     lines: list[str] = []
     for (operator, dtype), ones in sorted(groups.items()):
-        points = ", ".join(
-            "[" + ", ".join([*(f"{size:g}" if size < 1e6 else f"{size:.0f}" for size in one.sizes), f"{one.seconds:.4g}"]) + "]"
-            for one in sorted(ones, key=lambda one: one.sizes)
-        )  # fmt: skip
+        points = ", ".join(_point(one) for one in sorted(ones, key=lambda one: one.sizes))
         lines += ["", "[[timings]]", f"operator = {_text(operator)}", f"dtype = {_text(dtype)}",
                   f"axes = [{', '.join(map(_text, ones[0].axes))}]", f"points = [{points}]",
                   f"source = {_text(source)}"]  # fmt: skip
     return lines
+
+
+def _point(one: OperatorTiming) -> str:
+    sizes = [f"{size:g}" if size < 1e6 else f"{size:.0f}" for size in one.sizes]
+    return f"[{', '.join([*sizes, f'{one.seconds:.4g}'])}]"
 
 
 def _number(value: float, unit: str, source: str, interval: Quantity | None = None) -> str:

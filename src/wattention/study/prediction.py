@@ -5,8 +5,8 @@ Traces, plans and the fits of a profile are kept for the next question; a trace 
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 from wattention.analysis.predict import WORKLOADS, Prediction, PredictionQuery
@@ -76,6 +76,6 @@ def _profile(name: str, version: Any) -> HardwareProfile:
 def _version(name: str) -> float | None:
     """A file may change between two questions."""
     try:
-        return os.stat(name).st_mtime if name.endswith(".toml") else None
+        return Path(name).stat().st_mtime if name.endswith(".toml") else None
     except OSError:
         return None
