@@ -19,7 +19,7 @@ from wattention.analysis.predict import (
     Workload,
 )
 from wattention.analysis.traffic import Traffic, traffic_of
-from wattention.core.operators import BATCHED_KINDS, MEMORY_KINDS, StepTrace
+from wattention.core.operators import StepTrace
 from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.hardware.profile import HardwareProfile, MemoryLevel, Number
 
@@ -31,6 +31,8 @@ class TracedModel:
     """What tracing and the closed forms tell of one point, whatever the device."""
 
     traces: Mapping[Workload, StepTrace]
+    doubled: StepTrace
+    """A training step of twice the batch."""
     parameters: int
     model_flop: int
     """Of a training step: unmasked pairs, nothing recomputed."""
@@ -54,7 +56,7 @@ def predict_costs(query: PredictionQuery, model: TracedModel, profile: HardwareP
         train=train,
         prefill=costs["prefill"],
         decode=costs["decode"],
-        memory=predict_memory(model.traces["train"], query, profile),
+        memory=predict_memory(model.traces["train"], model.doubled, query, profile),
         cache=predicted(model.traces["decode"].cache_bytes, "byte", f"traced: all layers after {query.tokens} tokens"),
         parameters=predicted(model.parameters, "count", "closed forms of the model and of the mechanism's cost record"),
         model_flop=predicted(model.model_flop, "flop", "closed forms: unmasked pairs, forward and twice that backward"),
@@ -292,8 +294,10 @@ def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def predict_memory(trace: StepTrace, query: PredictionQuery, profile: HardwareProfile) -> MemoryPrediction:
-    """Return the peak of live tensors of a training step, its parts, and what fits."""
+def predict_memory(
+    trace: StepTrace, doubled: StepTrace, query: PredictionQuery, profile: HardwareProfile
+) -> MemoryPrediction:
+    """Return the peak of live tensors of a training step, its parts, and what fits; ``doubled`` has twice the batch."""
     phase, parts = trace.peak()
     how = f"live tensors traced, peak in the phase: {phase}"
     if query.memory_bytes is not None:
@@ -308,18 +312,25 @@ def predict_memory(trace: StepTrace, query: PredictionQuery, profile: HardwarePr
         phase=phase,
         capacity=capacity,
         fits=peak <= capacity.value,
-        largest_batch=largest_batch(trace, query.batch, capacity.value),
+        largest_batch=largest_batch(trace, doubled, query.batch, capacity.value),
     )
 
 
-def largest_batch(trace: StepTrace, batch: int, capacity_bytes: float) -> int:
-    """Return the most sequences whose peak stays within a capacity, 0 where not even one does."""
+def largest_batch(trace: StepTrace, doubled: StepTrace, batch: int, capacity_bytes: float) -> int:
+    """Return the most sequences whose peak stays within a capacity, 0 where not even one does.
+
+    Every phase grows in proportion to the batch from what does not depend on it; two traces tell both.
+
+    Args:
+        trace, doubled: of ``batch`` and of twice as many sequences.
+        batch: sequences of the first trace.
+        capacity_bytes: what the peak may reach.
+    """
     most = math.inf
-    for point in trace.memory:
-        sizes = point.at(trace.further_layers)
-        fixed = sum(sizes[kind] for kind in MEMORY_KINDS if kind not in BATCHED_KINDS)
-        each = sum(sizes[kind] for kind in BATCHED_KINDS) / batch
+    for one, two in zip(trace.phase_bytes, doubled.phase_bytes, strict=True):
+        fixed = 2 * one - two
         if fixed > capacity_bytes:
             return 0
-        most = min(most, (capacity_bytes - fixed) / each if each else math.inf)
-    return int(most)
+        if two > one:
+            most = min(most, (capacity_bytes - fixed) * batch / (two - one))
+    return math.floor(most + 1e-9)

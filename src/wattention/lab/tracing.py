@@ -21,9 +21,9 @@ import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +31,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from wattention.core.errors import UserError
 from wattention.core.operators import MEMORY_KINDS, MemoryKind, MemoryPoint, Operator, Part, Stage, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.stand_in import record_operators, stand_in
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.mechanisms.target import traced_for
@@ -163,13 +165,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             yield facts._replace(read_bytes=read, written_bytes=written), _Place("optimiser", in_layer)
 
 
+class _FakeGPT2(GPT2):
+    """The model, which is already where it belongs."""
+
+    def to(self, *_: Any, **__: Any) -> Self:
+        """Return itself."""
+        return self
+
+
 class _FakeTrainer(Trainer):
     """The trainer itself, with batches that have no contents."""
 
     def __init__(self, model: GPT2, spec: TrainingSpec, shape: tuple[int, int]) -> None:
-        model.to = lambda device: model  # type: ignore[method-assign,assignment]
         self._shape = shape
-        self.recorder: _Recorder | None = None
         super().__init__(model, _NoBatches(), spec)  # type: ignore[arg-type]
 
     def _to_device(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -250,6 +258,30 @@ def trace(
     Raises:
         UserError: settings the mechanism refuses, or a device it cannot run on.
     """
+    try:
+        return _traced(
+            workload, model, mechanism, config, tokens=tokens, batch=batch, precision=precision, target=target
+        )
+    except UserError:
+        raise
+    except Exception as error:  # whatever a program does that depends on numbers it does not have here
+        width, dtype = (2, "bfloat16") if precision == "bfloat16" else (4, "float32")
+        found = _traced(
+            workload, model, stand_in(mechanism, model, tokens=tokens, batch=batch, element_bytes=width), config,
+            tokens=tokens, batch=batch, precision=precision, target=target,
+        )  # fmt: skip
+        layers = record_operators(
+            workload, mechanism, config, model, tokens=tokens, batch=batch, dtype=dtype, element_bytes=width
+        )
+        why = str(error).strip().partition("\n")[0][:120]
+        mark = f"{mechanism.name} cannot be traced ({type(error).__name__}: {why}): its cost record stands in for it"
+        return replace(found, operators=(*found.operators, *layers), marks=(mark,))
+
+
+def _traced(
+    workload: Workload, model: ModelSpec, mechanism: Mechanism, config: MechanismConfig, *, tokens: int, batch: int,
+    precision: Literal["float32", "bfloat16"], target: str,
+) -> StepTrace:  # fmt: skip
     traced = model.replace(layers=1)
     size = (batch, tokens)
     with contextlib.ExitStack() as stack:
@@ -258,7 +290,7 @@ def trace(
         stack.enter_context(FakeTensorMode())
         if target != "cpu":
             stack.enter_context(_CudaChoices())
-        net = GPT2(traced, mechanism, config)
+        net = _FakeGPT2(traced, mechanism, config)
         if workload == "train":
             recorder = _trace_training(net, size, precision, target)
             cache_bytes = 0

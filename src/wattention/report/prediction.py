@@ -21,9 +21,14 @@ _POINTS = (
     Column(key="fits", heading="fits", help="whether the peak fits the device", numeric=False),
     Column(key="batch", heading="max batch", help="largest batch that fits", numeric=False),
     Column(key="energy", heading="J/token", help="joules of a trained token"),
+)
+_INFERENCE = (
+    Column(key="mechanism", heading="mechanism", help="attention mechanism", numeric=False),
     Column(key="prefill", heading="prefill", help="seconds of the prompt"),
     Column(key="decode", heading="decode", help="seconds of the next token of every sequence"),
-    Column(key="cache", heading="cache", help="bytes kept for decoding at this length"),
+    Column(key="per_token", heading="J/decoded token", help="joules of a decoded token"),
+    Column(key="bound_by", heading="decode bound by", help="what most of a decoding step is bound by", numeric=False),
+    Column(key="cache", heading="cache", help="bytes kept for decoding at this length, all sequences"),
 )
 _TRAFFIC = (
     Column(key="mechanism", heading="mechanism", help="attention mechanism", numeric=False),
@@ -66,8 +71,9 @@ def prediction_document(named: Sequence[tuple[str, Prediction]]) -> Document:
     if rest:
         answer += f", {rest[-1][0]} {_seconds(rest[-1][1].train) / _seconds(best[1].train):.2f} times as long"
     sections = [
-        Section(title="Points", table=Table(columns=_POINTS, rows=tuple(_point(name, one) for name, one in named)),
+        Section(title="Training step", table=Table(columns=_POINTS, rows=tuple(_point(name, one) for name, one in named)),
                 notes=tuple(dict.fromkeys(mark for _, one in named for mark in one.marks))),
+        Section(title="Prompt and next token", table=Table(columns=_INFERENCE, rows=tuple(_inference(n, p) for n, p in named))),
         Section(title="Memory at the peak", table=Table(columns=_MEMORY, rows=tuple(_memory(n, p) for n, p in named))),
         Section(title="Data movement of a training step",
                 table=Table(columns=_TRAFFIC, rows=tuple(row for n, p in named for row in _traffic(n, p)))),
@@ -97,9 +103,14 @@ def _point(name: str, one: Prediction) -> tuple[Cell, ...]:
     batch = "?" if memory.largest_batch is None else str(memory.largest_batch)
     readings: tuple[str | Reading, ...] = (
         name, one.train.time, one.train.tokens_per_s, one.train.attention_time, one.train.bound_by,
-        one.train.hardware_flop, memory.peak, fits, batch, one.train.energy_per_token, one.prefill.time,
-        one.decode.time, one.cache,
+        one.train.hardware_flop, memory.peak, fits, batch, one.train.energy_per_token,
     )  # fmt: skip
+    return tuple(Cell(content=reading) for reading in readings)
+
+
+def _inference(name: str, one: Prediction) -> tuple[Cell, ...]:
+    decode = one.decode
+    readings = (name, one.prefill.time, decode.time, decode.energy_per_token, decode.bound_by, one.cache)
     return tuple(Cell(content=reading) for reading in readings)
 
 
