@@ -9,6 +9,7 @@ from wattention.analysis.attention_bytes import FastMemory, attention_bytes, fin
 from wattention.analysis.joule_loads import run_loads
 from wattention.analysis.joules import explain_joules
 from wattention.analysis.summary import compare_records
+from wattention.core.attended import AttendedPairs
 from wattention.core.quantities import Absent, measured, predicted
 from wattention.core.records import Phase
 from wattention.report.figures import joules
@@ -17,11 +18,28 @@ from wattention.study.store import read_run
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-run"
 WATTS, PER_FLOP, PER_BYTE = 20.0, 40e-12, 2e-9
 TRUTH = {"time": WATTS, "flop": PER_FLOP, "bytes": PER_BYTE}
+PLAIN = AttendedPairs(heads=4, kv_heads=4, key_dim=32, value_dim=32)
+ATTENDS = {
+    "gqa": replace(PLAIN, kv_heads=1),
+    "linear": replace(PLAIN, form="linear"),
+    "sliding_window": replace(PLAIN, window=256),
+    "lsh": replace(PLAIN, window=65, rounds=4, data_dependent=True),
+    "mla": replace(PLAIN, key_dim=48),
+}
 
 
 @pytest.fixture(scope="module")
 def example():
-    return read_run(EXAMPLE)
+    """The committed run, its training cells with what each mechanism attends."""
+    run = read_run(EXAMPLE)
+
+    def tell(record):
+        if record.key.kind != "train":
+            return record
+        attends = ATTENDS.get(record.key.mechanism, PLAIN).to_json()
+        return replace(record, facts={**record.facts, "attends": attends})
+
+    return replace(run, records=tuple(tell(record) for record in run.records))
 
 
 def layer_flop(mechanism, tokens):
@@ -44,7 +62,7 @@ def with_counter(run, *, simulated=True, counter=True):
             window, batch = phases["energy"].readings, run.spec.training.batch
             tokens = window["tokens"].value
             flop = phases["train"].readings["hardware_flop_per_token"].value * tokens
-            per_layer = attention_bytes(run.spec, name, first[name], run.spec.model.context, batch, fast)
+            per_layer = attention_bytes(run.spec, first[name], run.spec.model.context, batch, fast)
             passes = tokens / (batch * run.spec.model.context) * run.spec.model.layers
             moved = per_layer if isinstance(per_layer, str) else per_layer * passes
             energy = joules_of(window["time_s"].value, flop, moved) if counter else Absent("no counter")
@@ -52,7 +70,7 @@ def with_counter(run, *, simulated=True, counter=True):
         if record.key.kind == "lengths":
             for length, phase in record.phases.items():
                 time, flop = phase.readings["layer_time_s"].value, layer_flop(name, int(length))
-                moved = attention_bytes(run.spec, name, first[name], int(length), 1, fast)
+                moved = attention_bytes(run.spec, first[name], int(length), 1, fast)
                 extra = {
                     "layer_energy_j": joules_of(time, flop, moved) if counter else Absent("no counter"),
                     "layer_hardware_flop": predicted(flop, "flop", "closed form"),
@@ -90,10 +108,8 @@ def test_a_counters_joules_are_traced_to_what_they_were_made_of(example):
     assert found.kind == "measured"
     assert found.simulated
     assert found.fast_memory == FastMemory(size_bytes=2**20, title="one core's L2 cache")
-    assert found.left_out == {
-        "lsh": "which pairs it forms depends on the data",
-        "mla": "the records do not tell the widths of its keys and values",
-    }
+    assert found.left_out == {}
+    assert len({load.mechanism for load in found.loads}) == 8
     assert {load.group for load in found.loads} == {"train", "T=256", "T=512", "T=1024", "T=2048", "T=4096"}
     model = explain_joules(found.loads)
     for name, value in TRUTH.items():
@@ -107,7 +123,7 @@ def test_the_figure_of_measured_joules_shares_out_the_difference(example):
     assert figure.caption.startswith("Of the differences in energy between mechanisms, ")
     assert "a mechanism predicted from the others misses by 0% at most" in figure.caption
     assert "SIMULATED records" in figure.how
-    assert "left out: " in figure.how.replace("Left out", "left out")
+    assert "Left out" not in figure.how
     bars = figure.views[0].series[0]
     assert bars.x[-1] == "not explained"
     assert sum(bars.y) == pytest.approx(1)
@@ -135,17 +151,29 @@ def test_a_gpus_bytes_are_counted_against_the_shared_memory_of_its_profile(examp
     assert find_fast_memory(spec, on("Some Device")) is None
 
 
-def test_grouped_heads_and_windows_are_read_off_the_cache(example):
-    """Fewer keys, fewer bytes; a window bounds them at long lengths."""
+def test_a_mechanism_whose_record_does_not_tell_its_pairs_is_left_out_with_the_reason(example):
+    records = [
+        replace(record, facts={key: fact for key, fact in record.facts.items() if key != "attends"})
+        if record.key.mechanism == "mla"
+        else record
+        for record in with_counter(example)
+    ]
+    found = run_loads(example.spec, records)
+    assert found.left_out == {"mla": "its record does not say which pairs it attends"}
+    figure = joules.draw(compare_records(example.spec, records), records)
+    assert "Left out: mla: its record does not say which pairs it attends" in figure.how
+
+
+def test_fewer_keys_are_fewer_bytes_and_a_window_bounds_them(example):
     fast = find_fast_memory(example.spec, example.records)
     first = {r.key.mechanism: r for r in example.records if r.key.kind == "train"}
 
     def moved(name, tokens):
-        return attention_bytes(example.spec, name, first[name], tokens, 1, fast)
+        return attention_bytes(example.spec, first[name], tokens, 1, fast)
 
     assert moved("gqa", 1024) < moved("flash", 1024) < moved("baseline", 1024)
     assert moved("sliding_window", 16384) < 0.5 * moved("flash", 16384)
-    assert attention_bytes(example.spec, "flash", None, 256, 1, fast) == (
+    assert attention_bytes(example.spec, None, 256, 1, fast) == (
         "its training cell, which tells its kernel, did not finish"
     )
-    assert "no cache" in attention_bytes(example.spec, "flash", first["flash"], 256, 1, None)
+    assert "no cache" in attention_bytes(example.spec, first["flash"], 256, 1, None)

@@ -77,7 +77,7 @@ def attention_bytes(
 
 
 def _window(attended: AttendedPairs, record: CellRecord, tokens: int) -> int | None:
-    """Keys a query sees at another length: as set, else as the mechanisms' own rule has it, at most a quarter of all."""
+    """Keys a query sees at another length: as set, else by the mechanisms' own rule, at most a quarter of all."""
     if attended.window is None:
         return None
     fixed = any(record.facts.get("settings", {}).get(name) for name in ("window", "earlier"))

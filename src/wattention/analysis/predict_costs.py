@@ -1,4 +1,4 @@
-"""From traces and a device's profile to a :class:`Prediction`; the formulas stand in :mod:`wattention.analysis.predict`."""
+"""From traces and a profile to a :class:`Prediction`; the formulas stand in :mod:`wattention.analysis.predict`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wattention.analysis.predict import (
     Workload,
 )
 from wattention.analysis.traffic import Traffic, traffic_of
-from wattention.core.operators import BATCHED_KINDS, MEMORY_KINDS, StepTrace
+from wattention.core.operators import StepTrace
 from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.hardware.profile import HardwareProfile, MemoryLevel, Number
 
@@ -31,6 +31,8 @@ class TracedModel:
     """What tracing and the closed forms tell of one point, whatever the device."""
 
     traces: Mapping[Workload, StepTrace]
+    doubled: StepTrace
+    """A training step of twice the batch."""
     parameters: int
     model_flop: int
     """Of a training step: unmasked pairs, nothing recomputed."""
@@ -54,7 +56,7 @@ def predict_costs(query: PredictionQuery, model: TracedModel, profile: HardwareP
         train=train,
         prefill=costs["prefill"],
         decode=costs["decode"],
-        memory=predict_memory(model.traces["train"], query, profile),
+        memory=predict_memory(model.traces["train"], model.doubled, query, profile),
         cache=predicted(model.traces["decode"].cache_bytes, "byte", f"traced: all layers after {query.tokens} tokens"),
         parameters=predicted(model.parameters, "count", "closed forms of the model and of the mechanism's cost record"),
         model_flop=predicted(model.model_flop, "flop", "closed forms: unmasked pairs, forward and twice that backward"),
@@ -165,7 +167,10 @@ def _level_traffic(trace: StepTrace, inner: MemoryLevel, outer: MemoryLevel) -> 
 
 def _bound(value: float, how: str) -> Quantity:
     return Quantity(
-        value=value, unit="byte", origin="bound", source=f"{how}; sum of each operator's own bound, not of a fused program"
+        value=value,
+        unit="byte",
+        origin="bound",
+        source=f"{how}; sum of each operator's own bound, not of a fused program",
     )
 
 
@@ -182,16 +187,16 @@ def _energy(trace: StepTrace, profile: HardwareProfile, seconds: float, traffic:
             levels[level.name] = moved.moved
         else:
             levels[level.name] = _joules(
-                level.energy, moved.moved.value, f"bytes from {level.name} x energy of a byte", f"energy of level {level.name}",
-                missing,
+                level.energy, moved.moved.value, f"bytes from {level.name} x energy of a byte",
+                f"energy of level {level.name}", missing,
             )  # fmt: skip
     needed = (idle, flop, levels[profile.main_memory.name])
     absent = [reading for reading in needed if isinstance(reading, Absent)]
     total: Reading
     if absent:
         total = Absent(
-            f"the profile of {profile.title} lacks {', '.join(missing)}; give each as {{ value, unit, source }} in a copy "
-            "of the profile, or run wattention calibrate on a machine with an energy counter"
+            f"the profile of {profile.title} lacks {', '.join(missing)}; give each as {{ value, unit, source }} in a "
+            "copy of the profile, or run wattention calibrate on a machine with an energy counter"
         )
     else:
         parts = [reading for reading in (idle, flop, *levels.values()) if isinstance(reading, Quantity)]
@@ -206,7 +211,13 @@ def _flop_energy(trace: StepTrace, profile: HardwareProfile, missing: list[str])
     for op in trace.operators:
         flop[op.dtype] += op.flop * op.times
     parts = [
-        _joules(profile.flop_energy.get(dtype), count, f"FLOPs in {dtype} x energy of one", f"flop_energy of {dtype}", missing)
+        _joules(
+            profile.flop_energy.get(dtype),
+            count,
+            f"FLOPs in {dtype} x energy of one",
+            f"flop_energy of {dtype}",
+            missing,
+        )
         for dtype, count in flop.items()
         if count
     ]
@@ -261,7 +272,9 @@ def _scaled(reading: Reading, factor: float, unit: str, how: str = "") -> Readin
 def _carbon(energy: Reading, query: PredictionQuery, unit: str) -> Reading:
     if query.carbon_g_per_kwh is None:
         return Absent("no carbon factor was given: it depends on grid and year, e.g. --carbon 380 --carbon-source ...")
-    return _scaled(energy, query.carbon_g_per_kwh / J_PER_KWH, unit, f"; x {query.carbon_g_per_kwh:g} g/kWh, {query.carbon_source}")
+    return _scaled(
+        energy, query.carbon_g_per_kwh / J_PER_KWH, unit, f"; x {query.carbon_g_per_kwh:g} g/kWh, {query.carbon_source}"
+    )
 
 
 def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
@@ -281,8 +294,10 @@ def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def predict_memory(trace: StepTrace, query: PredictionQuery, profile: HardwareProfile) -> MemoryPrediction:
-    """Return the peak of live tensors of a training step, its parts, and what fits."""
+def predict_memory(
+    trace: StepTrace, doubled: StepTrace, query: PredictionQuery, profile: HardwareProfile
+) -> MemoryPrediction:
+    """Return the peak of live tensors of a training step, its parts, and what fits; ``doubled`` has twice the batch."""
     phase, parts = trace.peak()
     how = f"live tensors traced, peak in the phase: {phase}"
     if query.memory_bytes is not None:
@@ -297,18 +312,25 @@ def predict_memory(trace: StepTrace, query: PredictionQuery, profile: HardwarePr
         phase=phase,
         capacity=capacity,
         fits=peak <= capacity.value,
-        largest_batch=largest_batch(trace, query.batch, capacity.value),
+        largest_batch=largest_batch(trace, doubled, query.batch, capacity.value),
     )
 
 
-def largest_batch(trace: StepTrace, batch: int, capacity_bytes: float) -> int:
-    """Return the most sequences whose peak stays within a capacity, 0 where not even one does."""
+def largest_batch(trace: StepTrace, doubled: StepTrace, batch: int, capacity_bytes: float) -> int:
+    """Return the most sequences whose peak stays within a capacity, 0 where not even one does.
+
+    Every phase grows in proportion to the batch from what does not depend on it; two traces tell both.
+
+    Args:
+        trace, doubled: of ``batch`` and of twice as many sequences.
+        batch: sequences of the first trace.
+        capacity_bytes: what the peak may reach.
+    """
     most = math.inf
-    for point in trace.memory:
-        sizes = point.at(trace.further_layers)
-        fixed = sum(sizes[kind] for kind in MEMORY_KINDS if kind not in BATCHED_KINDS)
-        each = sum(sizes[kind] for kind in BATCHED_KINDS) / batch
+    for one, two in zip(trace.phase_bytes, doubled.phase_bytes, strict=True):
+        fixed = 2 * one - two
         if fixed > capacity_bytes:
             return 0
-        most = min(most, (capacity_bytes - fixed) / each if each else math.inf)
-    return int(most)
+        if two > one:
+            most = min(most, (capacity_bytes - fixed) * batch / (two - one))
+    return math.floor(most + 1e-9)

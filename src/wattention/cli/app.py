@@ -9,7 +9,20 @@ import sys
 
 import typer
 
-from wattention.cli import advise, check, compare, doctor, hardware, io, pebble, runs, study, watch
+from wattention.cli import (
+    advise,
+    calibrate,
+    check,
+    compare,
+    doctor,
+    hardware,
+    io,
+    pebble,
+    predict,
+    runs,
+    study,
+    watch,
+)
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -30,6 +43,8 @@ app.command()(watch.watch)
 app.command()(doctor.doctor)
 app.command()(hardware.hardware)
 app.command()(advise.advise)
+app.command()(calibrate.calibrate)
+app.command()(predict.predict)
 app.add_typer(io.app, name="io")
 app.add_typer(pebble.app, name="pebble")
 

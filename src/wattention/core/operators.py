@@ -19,8 +19,6 @@ Kind = Literal["matmul", "attention", "attention-backward", "view", "memory"]
 MemoryKind = Literal["parameters", "gradients", "optimiser", "attention", "logits", "activations"]
 MEMORY_KINDS: tuple[MemoryKind, ...] = ("parameters", "gradients", "optimiser", "attention", "logits", "activations")
 """``attention`` is what attention layers keep or use; ``logits`` those, their loss and its gradient."""
-BATCHED_KINDS: frozenset[MemoryKind] = frozenset({"attention", "logits", "activations"})
-"""What grows with the batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,13 +60,9 @@ class MemoryPoint:
     bytes_by_kind: Mapping[MemoryKind, int]
     layer_bytes: Mapping[MemoryKind, int]
 
-    def at(self, layers: int, *, batch_ratio: float = 1.0) -> dict[MemoryKind, float]:
-        """Bytes by kind with so many further layers and a batch so many times as large."""
-        return {
-            kind: (self.bytes_by_kind[kind] + layers * self.layer_bytes[kind])
-            * (batch_ratio if kind in BATCHED_KINDS else 1.0)
-            for kind in MEMORY_KINDS
-        }
+    def at(self, layers: int) -> dict[MemoryKind, int]:
+        """Bytes by kind with so many further layers."""
+        return {kind: self.bytes_by_kind[kind] + layers * self.layer_bytes[kind] for kind in MEMORY_KINDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +93,12 @@ class StepTrace:
         """Operators started, views included."""
         return sum(op.times for op in self.operators)
 
-    def peak(self, *, batch_ratio: float = 1.0) -> tuple[str, dict[MemoryKind, float]]:
+    @property
+    def phase_bytes(self) -> tuple[int, ...]:
+        """Bytes alive at the highest point of each phase, all layers."""
+        return tuple(sum(point.at(self.further_layers).values()) for point in self.memory)
+
+    def peak(self) -> tuple[str, dict[MemoryKind, int]]:
         """The phase with the most bytes alive, and those bytes by kind."""
-        points = ((point.phase, point.at(self.further_layers, batch_ratio=batch_ratio)) for point in self.memory)
+        points = ((point.phase, point.at(self.further_layers)) for point in self.memory)
         return max(points, key=lambda named: sum(named[1].values()))

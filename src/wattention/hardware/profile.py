@@ -108,7 +108,9 @@ class OperatorTimings(_Frozen):
     @model_validator(mode="after")
     def _points_fit_axes(self) -> OperatorTimings:
         if any(len(point) != len(self.axes) + 1 for point in self.points):
-            raise ValueError(f"points of {self.operator} want {len(self.axes)} sizes ({', '.join(self.axes)}) and seconds")
+            raise ValueError(
+                f"points of {self.operator} want {len(self.axes)} sizes ({', '.join(self.axes)}) and seconds"
+            )
         return self
 
 

@@ -21,9 +21,9 @@ import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache, partial
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +31,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from wattention.core.errors import UserError
 from wattention.core.operators import MEMORY_KINDS, MemoryKind, MemoryPoint, Operator, Part, Stage, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.stand_in import record_operators, stand_in
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.mechanisms.target import traced_for
@@ -42,7 +44,7 @@ from wattention.model.gpt2 import GPT2
 Workload = Literal["train", "prefill", "decode"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _is_composite(func: Any) -> bool:
     """Whether an operator is made of others, which a pass without autograd hands over whole."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
@@ -67,11 +69,11 @@ class _Log:
     """(phase, storage, bytes), negative when freed; ("mark", 0, 0) where the layer's forward pass begins and ends."""
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes the log; ``stage`` and ``place`` are kept by whoever runs the model."""
 
     def __init__(self, target: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.target = target
         self.log = _Log()
         self.stage: Stage = "forward"
@@ -141,7 +143,7 @@ class _Recorder(TorchDispatchMode):
         return "logits" if self.place.part == "head" else "activations"
 
     def _place_of_node(self) -> _Place:
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()
         number = 2**63 if node is None else node._sequence_nr()
         if number >= 2**62:  # the root, and the accumulation of a gradient just made
             return self.place
@@ -163,13 +165,19 @@ class _Recorder(TorchDispatchMode):
             yield facts._replace(read_bytes=read, written_bytes=written), _Place("optimiser", in_layer)
 
 
+class _FakeGPT2(GPT2):
+    """The model, which is already where it belongs."""
+
+    def to(self, *_: Any, **__: Any) -> Self:
+        """Return itself."""
+        return self
+
+
 class _FakeTrainer(Trainer):
     """The trainer itself, with batches that have no contents."""
 
     def __init__(self, model: GPT2, spec: TrainingSpec, shape: tuple[int, int]) -> None:
-        model.to = lambda device: model  # type: ignore[method-assign,assignment,misc]
         self._shape = shape
-        self.recorder: _Recorder | None = None
         super().__init__(model, _NoBatches(), spec)  # type: ignore[arg-type]
 
     def _to_device(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -213,7 +221,8 @@ def _cuda_attention(
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     aten = torch.ops.aten
     if attn_mask is None and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= 256:
-        return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]  # type: ignore[no-any-return]
+        flash: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+        return flash
     bias = None
     if attn_mask is not None:
         B, H, T, _ = q.shape
@@ -249,6 +258,30 @@ def trace(
     Raises:
         UserError: settings the mechanism refuses, or a device it cannot run on.
     """
+    try:
+        return _traced(
+            workload, model, mechanism, config, tokens=tokens, batch=batch, precision=precision, target=target
+        )
+    except UserError:
+        raise
+    except Exception as error:  # whatever a program does that depends on numbers it does not have here
+        width, dtype = (2, "bfloat16") if precision == "bfloat16" else (4, "float32")
+        found = _traced(
+            workload, model, stand_in(mechanism, model, tokens=tokens, batch=batch, element_bytes=width), config,
+            tokens=tokens, batch=batch, precision=precision, target=target,
+        )  # fmt: skip
+        layers = record_operators(
+            workload, mechanism, config, model, tokens=tokens, batch=batch, dtype=dtype, element_bytes=width
+        )
+        why = str(error).strip().partition("\n")[0][:120]
+        mark = f"{mechanism.name} cannot be traced ({type(error).__name__}: {why}): its cost record stands in for it"
+        return replace(found, operators=(*found.operators, *layers), marks=(mark,))
+
+
+def _traced(
+    workload: Workload, model: ModelSpec, mechanism: Mechanism, config: MechanismConfig, *, tokens: int, batch: int,
+    precision: Literal["float32", "bfloat16"], target: str,
+) -> StepTrace:  # fmt: skip
     traced = model.replace(layers=1)
     size = (batch, tokens)
     with contextlib.ExitStack() as stack:
@@ -257,7 +290,7 @@ def trace(
         stack.enter_context(FakeTensorMode())
         if target != "cpu":
             stack.enter_context(_CudaChoices())
-        net = GPT2(traced, mechanism, config)
+        net = _FakeGPT2(traced, mechanism, config)
         if workload == "train":
             recorder = _trace_training(net, size, precision, target)
             cache_bytes = 0
@@ -328,10 +361,15 @@ def _followed(net: GPT2, recorder: _Recorder) -> Iterator[None]:
 
     (block,) = net.blocks
     rest = _Place("residual", True)
+
+    def begin() -> None:
+        recorder.mark()
+        recorder.enter(rest)
+
     parts: dict[str, Part] = {"norm1": "norm", "norm2": "norm", "attention": "attention", "mlp": "mlp"}
     for name, part in parts.items():
         follow(block.get_submodule(name), _Place(part, True), rest)
-    handles.append(block.register_forward_pre_hook(lambda *_: (recorder.mark(), recorder.enter(rest)) and None))
+    handles.append(block.register_forward_pre_hook(lambda *_: begin()))
     handles.append(block.register_forward_hook(lambda *_: recorder.mark()))
     follow(net.norm, _Place("norm"), _Place("head"))
     recorder.enter(_Place("embedding"))
@@ -377,7 +415,8 @@ def _operators(log: _Log, layers: int) -> tuple[Operator, ...]:
     for (facts, place, stage), times in log.operators.items():
         joined[facts, place.part, stage] += times * (layers if place.in_layer else 1)
     return tuple(
-        Operator(part=part, stage=stage, times=times, **facts._asdict()) for (facts, part, stage), times in joined.items()
+        Operator(part=part, stage=stage, times=times, **facts._asdict())
+        for (facts, part, stage), times in joined.items()
     )
 
 
@@ -386,7 +425,8 @@ def _memory_points(log: _Log, net: GPT2) -> tuple[MemoryPoint, ...]:
     level = dict.fromkeys(MEMORY_KINDS, 0)
     highest: dict[str, dict[MemoryKind, int]] = {}
     marks: list[dict[MemoryKind, int]] = []
-    total, tops = 0, {}
+    total = 0
+    tops: dict[str, int] = {}
     for phase, number, size in log.events:
         if phase == "mark":
             marks.append(dict(level))

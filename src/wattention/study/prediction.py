@@ -5,13 +5,14 @@ Traces, plans and the fits of a profile are kept for the next question; a trace 
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
-from wattention.analysis.predict import WORKLOADS, Prediction, PredictionQuery
+from wattention.analysis.predict import WORKLOADS, Prediction, PredictionQuery, Workload
 from wattention.analysis.predict_costs import TracedModel, predict_costs
 from wattention.core.errors import UserError
+from wattention.core.operators import StepTrace
 from wattention.core.shapes import AttentionShape
 from wattention.hardware.catalog import load_profile
 from wattention.hardware.profile import HardwareProfile
@@ -53,15 +54,23 @@ def trace_model(query: PredictionQuery, target: Literal["cpu", "cuda"]) -> Trace
     cost = mechanism.cost(shape, config, dtype_bytes)
     tokens = query.batch * query.tokens
     dense = (model.forward_flop_per_token + model.backward_flop_per_token) * tokens
-    traces = {
-        workload: trace(
-            workload, model, mechanism, config, tokens=query.tokens, batch=query.batch, precision=query.precision,
+
+    def traced(workload: Workload, batch: int) -> StepTrace:
+        return trace(
+            workload,
+            model,
+            mechanism,
+            config,
+            tokens=query.tokens,
+            batch=batch,
+            precision=query.precision,
             target=target,
         )
-        for workload in WORKLOADS
-    }  # fmt: skip
+
+    traces = {workload: traced(workload, query.batch) for workload in WORKLOADS}
     return TracedModel(
         traces=traces,
+        doubled=traced("train", 2 * query.batch),
         parameters=model.parameters(cost.parameters),
         model_flop=dense + model.layers * (cost.forward_flop + cost.backward_flop),
         marks=tuple(dict.fromkeys(mark for one in traces.values() for mark in one.marks)),
@@ -76,6 +85,6 @@ def _profile(name: str, version: Any) -> HardwareProfile:
 def _version(name: str) -> float | None:
     """A file may change between two questions."""
     try:
-        return os.stat(name).st_mtime if name.endswith(".toml") else None
+        return Path(name).stat().st_mtime if name.endswith(".toml") else None
     except OSError:
         return None
