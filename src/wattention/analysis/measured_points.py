@@ -26,7 +26,7 @@ def why_no_match(spec: RunSpec, records: Sequence[CellRecord], query: Prediction
     differs = [name for name in ours if name not in ("context", "dropout") and ours[name] != theirs[name]]
     if differs:
         return f"its model differs in {', '.join(differs)}"
-    return "" if _same_device(spec, records, query, profile) else "it ran on another device"
+    return _device_differs(spec, records, query, profile)
 
 
 def measured_costs(
@@ -78,13 +78,20 @@ def _divided(comparison: Comparison, label: str, wanted: dict[Objective, tuple[s
     return out
 
 
-def _same_device(
+def _device_differs(
     spec: RunSpec, records: Sequence[CellRecord], query: PredictionQuery, profile: HardwareProfile
-) -> bool:
-    """A GPU is known by its name; a CPU by the host its profile was calibrated on."""
-    if spec.device == "cpu":
-        hosts = {record.environment.get("host", {}).get("hostname") for record in records}
-        return profile.kind == "cpu" and hosts == {profile.conditions.get("host", "")}
-    key = query.hardware.lower().replace("_", "-")
-    names = {str(record.environment.get("device", {}).get("name", "")) for record in records}
-    return len(names) == 1 and key in profiles_of_device(names.pop())
+) -> str:
+    """Say how the devices differ: a GPU is known by its name, a CPU by the host and threads of its calibration."""
+    if spec.device != "cpu":
+        names = {str(record.environment.get("device", {}).get("name", "")) for record in records}
+        key = query.hardware.lower().replace("_", "-")
+        same = len(names) == 1 and key in profiles_of_device(next(iter(names)))
+        return "" if same else f"it ran on {' and '.join(sorted(names)) or 'a device it does not name'}"
+    hosts = sorted({str(record.environment.get("host", {}).get("hostname", "")) for record in records})
+    calibrated = profile.conditions.get("host")
+    if profile.kind != "cpu" or not calibrated:
+        return f"it ran on a CPU of {' and '.join(hosts)}, and {profile.title} is no calibrated profile of that host"
+    if hosts != [calibrated]:
+        return f"it ran on {' and '.join(hosts)}, and the profile was calibrated on {calibrated}"
+    threads = profile.conditions.get("threads", "")
+    return "" if threads in ("", str(spec.threads)) else f"it ran with {spec.threads} threads, not {threads}"

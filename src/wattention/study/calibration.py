@@ -161,6 +161,7 @@ def _conditions(found: Calibration) -> dict[str, str]:
     torch = found.environment.get("torch", {})
     variables = found.environment.get("variables", {})
     out = {
+        "host": str(found.environment.get("host", {}).get("hostname", "")),
         "torch": str(found.environment.get("packages", {}).get("torch", "")),
         "threads": str(torch.get("threads", variables.get("OMP_NUM_THREADS", ""))),
         "allocator": ", ".join(f"{key}={value}" for key, value in variables.items() if "MALLOC" in key) or "default",
