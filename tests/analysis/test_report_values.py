@@ -16,6 +16,7 @@ from wattention.analysis.memory_parts import memory_parts
 from wattention.analysis.method import command_to_repeat, command_words
 from wattention.analysis.pareto import pareto_front
 from wattention.analysis.power import mean_power
+from wattention.core.attended import AttendedPairs
 from wattention.core.quantities import Absent
 from wattention.core.records import CellRecord
 
@@ -128,6 +129,44 @@ def test_data_movement_is_placed_by_the_kernel_that_ran_and_never_below_its_boun
         assert (one.moved.origin, one.bound.origin) == ("predicted", "bound")
     assert found.movements["baseline"].moved.value > found.movements["flash"].moved.value
     assert "something new" in found.movements["sdpa"].moved.reason
+
+
+def moved_by(run, attends, kernel="flash (CPU)"):
+    records = [with_caches(r, kernel) for r in run.records]
+    records = [replace(r, facts={**r.facts, "attends": attends and attends.to_json()}) for r in records]
+    found = data_movement(run.spec, records)
+    return found and found.movements["baseline"]
+
+
+def test_data_movement_follows_what_a_mechanism_attends(run):
+    plain = AttendedPairs(heads=4, kv_heads=4, key_dim=32, value_dim=32)
+    full = moved_by(run, plain)
+    shared = moved_by(run, replace(plain, kv_heads=1))
+    near = moved_by(run, replace(plain, window=64))
+    summed = moved_by(run, replace(plain, form="linear"), "batched matmul")
+    for one in (full, shared, near, summed):
+        assert one.moved.value >= one.bound.value > 0
+    assert near.moved.value < full.moved.value
+    assert shared.moved.value < full.moved.value
+    assert (near.algorithm, summed.algorithm) == ("flash2", "linear")
+
+
+def test_hash_rounds_are_further_sequences_and_have_no_bound(run):
+    band = AttendedPairs(heads=4, kv_heads=4, key_dim=32, value_dim=32, window=65)
+    hashed = moved_by(run, replace(band, rounds=4, data_dependent=True))
+    assert hashed.moved.value == 4 * moved_by(run, band).moved.value
+    assert "depends on the data" in hashed.bound.reason
+
+
+def test_padding_for_the_kernel_moves_words_but_does_not_raise_the_bound(run):
+    latent = AttendedPairs(heads=4, kv_heads=4, key_dim=48, value_dim=32)
+    padded = moved_by(run, replace(latent, kernel_value_dim=48))
+    assert padded.moved.value > moved_by(run, latent).moved.value
+    assert padded.bound.value == moved_by(run, latent).bound.value
+
+
+def test_data_movement_is_not_guessed_where_the_record_is_silent(run):
+    assert moved_by(run, None) is None
 
 
 def test_the_command_to_repeat_a_run_writes_elsewhere_and_is_not_a_resumption(run):

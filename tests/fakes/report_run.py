@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fakes.study import FakeLauncher, Silent
+from wattention.core.attended import AttendedPairs
 from wattention.core.quantities import Absent, Quantity, counted, measured, predicted
 from wattention.core.records import Phase
 from wattention.study.configure import DEFAULTS, build_run_spec
@@ -67,7 +68,11 @@ class FullLauncher(FakeLauncher):
             }
         )
         phases["memory"] = Phase(readings={"peak_tensor_bytes": measured(1e7 + 1e7 * seconds, "byte", "profiler")})
-        return replace(record, phases=phases, facts={"kernel": "fused", "parameters": width})
+        shape = cell.run.model
+        head_dim = shape.width // shape.heads
+        attends = AttendedPairs(heads=shape.heads, kv_heads=shape.heads, key_dim=head_dim, value_dim=head_dim)
+        facts = {"kernel": "fused", "parameters": width, "attends": attends.to_json()}
+        return replace(record, phases=phases, facts=facts)
 
 
 def full_run(folder, labels=("baseline", "flash", "sdpa"), *, blocks=2, fail=None, **options):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from wattention.core.attended import attended_from_json
 from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
 from wattention.lab.conformance import run_gate
@@ -101,6 +102,24 @@ def test_model_flop_do_not_exceed_hardware_flop(mechanism: Mechanism) -> None:
         cost = mechanism.cost(AttentionShape(batch=1, tokens=tokens, width=768, heads=12), mechanism.config(), 4)
         assert 0 < cost.forward_flop <= cost.hardware_forward_flop
         assert 0 < cost.backward_flop <= cost.hardware_backward_flop
+
+
+@pytest.mark.parametrize("tokens", [64, 1000])
+def test_attended_pairs_agree_with_the_flop(mechanism: Mechanism, tokens: int) -> None:
+    shape = AttentionShape(batch=2, tokens=tokens, width=96, heads=6)
+    config = mechanism.configure({})
+    assert mechanism.attends is not None
+    attended = mechanism.attends(shape, config)
+    assert attended_from_json(attended.to_json()) == attended
+    if attended.form == "linear":
+        pytest.skip("a running sum forms no pairs; its FLOPs are those of the chunked kernel")
+    module = mechanism.build(shape, config, 0.0)
+    weights = sum(p.numel() for name, p in module.named_parameters() if p.ndim == 2)
+    window = attended.window or tokens
+    pairs = attended.rounds * sum(min(t + 1, window) for t in range(tokens))
+    products = 2 * shape.batch * attended.heads * pairs * (attended.key_dim + attended.value_dim)
+    hashes = sum(2 * shape.batch * shape.heads * tokens * buffer.numel() for buffer in module.buffers())
+    assert mechanism.cost(shape, config, 4).forward_flop == 2 * shape.batch * tokens * weights + products + hashes
 
 
 def test_exact_mechanisms_are_quadratic_and_others_far_from_it(mechanism: Mechanism) -> None:

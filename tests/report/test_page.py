@@ -96,6 +96,24 @@ def test_every_number_tells_its_origin_on_hover_and_by_click(opened):
     assert "95 % interval" in told
 
 
+def test_every_number_can_be_reached_by_keyboard(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    stops = opened.find_elements("css selector", "#mechanisms tbody td[tabindex='0']")
+    assert len(stops) == 1  # the table is one stop of the tab key
+    opened.execute_script("arguments[0].focus()", stops[0])
+    told = opened.find_element("css selector", "#mechanisms .told")
+    assert told.text.startswith("baseline, tokens/s: measured: ")
+    opened.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert told.text.startswith("flash, tokens/s: measured: ")
+    opened.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert not told.text.startswith("flash, tokens/s")
+    assert opened.switch_to.active_element.get_attribute("tabindex") == "0"
+    for _ in range(4):
+        opened.switch_to.active_element.send_keys(Keys.ARROW_UP)
+    assert told.text.startswith("baseline, ")  # the head of the table is the end
+
+
 def test_what_is_absent_says_why(browser, tmp_path):
     run = full_run(tmp_path / "run", energy="absent")
     file = tmp_path / "report.html"

@@ -88,6 +88,13 @@ class BlockModel:
             for label, e, p in zip(others, estimates, adjusted, strict=True)
         }
 
+    def contrast(self, label: str, reference: str) -> tuple[Estimate, float]:
+        """Ratio of one mechanism to another with its interval, and the p-value of no difference, not corrected."""
+        i, r = self.labels.index(label), self.labels.index(reference)
+        log_ratio = float(self._log_means[i] - self._log_means[r])
+        variance = float(self._covariance[i, i] + self._covariance[r, r] - 2 * self._covariance[i, r])
+        return self._estimate(log_ratio, variance), self._p_value(log_ratio, variance)
+
     def _estimate(self, log_value: float, variance: float) -> Estimate:
         if not self.degrees_of_freedom:
             return Estimate(value=float(np.exp(log_value)), low=None, high=None)

@@ -2,8 +2,9 @@
 
 This is the two-level model (Hong and Kung 1981), not a measurement: the algorithm that a mechanism's kernel follows,
 with the best tiles for M words of fast memory, forward pass, all heads and sequences of one training step and one
-layer. M is the L2 cache that the records name. Only mechanisms whose algorithm and shape the records tell are placed
-here; the others say why not.
+layer. M is the L2 cache that the records name. What a mechanism attends is in its record (core/attended.py); one whose
+kernel or pairs are not known says so. Where the pairs depend on the data, the algorithm moves what the most pairs it
+can form ask for, and no bound is given: a bound for pairs that may be absent would be no bound.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wattention.analysis.cells import by_block
+from wattention.core.attended import AttendedPairs, attended_from_json
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.core.records import CellRecord
@@ -22,14 +24,6 @@ from wattention.iocomplexity.problem import Problem, attention_problem
 
 _WORD_BYTES = {"float32": 4, "bfloat16": 2}
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-_FULL = frozenset({"baseline", "sdpa", "flash"})
-"""Mechanisms that are full causal multi-head attention; their kernel tells which algorithm they follow."""
-_WHY_NOT = {
-    "gqa": "the records do not tell how many heads share a key",
-    "sliding_window": "the records do not tell the window",
-    "lsh": "which pairs it forms depends on the data",
-    "mla": "the records do not tell the widths of its keys and values",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +51,9 @@ def data_movement(spec: RunSpec, records: Sequence[CellRecord]) -> DataMovement 
         return None
     cache_bytes = sizes.pop()
     fast_words = cache_bytes // _WORD_BYTES[spec.training.precision]
-    problem = attention_problem(
-        tokens=spec.training.tokens or spec.model.context,
-        head_dim=spec.model.width // spec.model.heads,
-        mask="causal",
-        heads=spec.model.heads,
-        batch=spec.training.batch,
-    )
     trained = by_block(records, "train")
     movements = {
-        choice.label: _movement(choice.source, next(iter(trained[choice.label].values())), problem, fast_words)
+        choice.label: _movement(spec, next(iter(trained[choice.label].values())), fast_words)
         for choice in spec.mechanisms
         if trained.get(choice.label)
     }
@@ -75,28 +62,64 @@ def data_movement(spec: RunSpec, records: Sequence[CellRecord]) -> DataMovement 
     return DataMovement(cache_bytes=cache_bytes, fast_words=fast_words, movements=movements)
 
 
-def _movement(source: str, record: CellRecord, problem: Problem, fast_words: int) -> Movement:
-    kernel = str(record.facts.get("kernel", ""))
-    if source == "linear":
-        return _planned("linear", problem, fast_words)
-    if source in _FULL and "flash" in kernel:
-        return _planned("flash2", problem, fast_words)
-    if source in _FULL and "softmax" in kernel:
-        return _planned("standard", problem, fast_words)
-    why = _WHY_NOT.get(source, f"no algorithm of the two-level model is known for {kernel or 'its kernel'}")
-    return Movement(algorithm="", moved=Absent(why), bound=Absent(why))
+def _movement(spec: RunSpec, record: CellRecord, fast_words: int) -> Movement:
+    facts = record.facts.get("attends")
+    if facts is None:
+        why = "its record does not say which pairs it attends"
+        return Movement(algorithm="", moved=Absent(why), bound=Absent(why))
+    attended, kernel = attended_from_json(facts), str(record.facts.get("kernel", ""))
+    name = _algorithm(attended, kernel)
+    if not name:
+        why = f"no algorithm of the two-level model is known for {kernel or 'its kernel'}"
+        return Movement(algorithm="", moved=Absent(why), bound=Absent(why))
+    moved, bound = _planned(name, problem_of(spec, attended, as_run=True), fast_words)
+    if attended.data_dependent:
+        bound = Absent("which of these pairs it forms depends on the data")
+    elif attended.kernel_value_dim is not None:
+        _, bound = _planned(name, problem_of(spec, attended, as_run=False), fast_words)
+    return Movement(algorithm=name, moved=moved, bound=bound)
 
 
-def _planned(name: str, problem: Problem, fast_words: int) -> Movement:
+def _algorithm(attended: AttendedPairs, kernel: str) -> str:
+    """The schedule that a kernel follows, by the name the profiler saw; empty where none is known."""
+    if attended.form == "linear":
+        return "linear"
+    if "flash" in kernel:
+        return "flash2"
+    return "standard" if "softmax" in kernel else ""
+
+
+def problem_of(spec: RunSpec, attended: AttendedPairs, *, as_run: bool) -> Problem:
+    """Return one layer's attention of a training step as a problem of the two-level model.
+
+    Args:
+        spec: the run, for batch and tokens.
+        attended: what the mechanism attends; hash rounds are further sequences.
+        as_run: with the widths the kernel is given, padding included, instead of the widths of the mathematics.
+    """
+    tokens = spec.training.tokens or spec.model.context
+    value_dim = attended.kernel_value_dim if as_run and attended.kernel_value_dim else attended.value_dim
+    return attention_problem(
+        tokens=tokens,
+        head_dim=attended.key_dim,
+        value_dim=value_dim,
+        mask="causal" if attended.window is None else f"window:{min(attended.window, tokens)}",
+        heads=attended.heads,
+        kv_heads=attended.kv_heads,
+        batch=spec.training.batch * attended.rounds,
+    )
+
+
+def _planned(name: str, problem: Problem, fast_words: int) -> tuple[Reading, Reading]:
     chosen = [schedule for schedule in all_schedules() if schedule.name == name]
     form: Literal["linear", "attention"] = "linear" if name == "linear" else "attention"
     try:
         best = plan(problem, fast_words, direction="forward", form=form, schedules=chosen).best
     except UserError as error:
-        return Movement(algorithm=name, moved=Absent(error.what), bound=Absent(error.what))
+        return Absent(error.what), Absent(error.what)
     source = f"two-level model with M = {fast_words} words, schedule {name} with its best tiles, forward pass"
     bound: Reading = best.bound.quantity if best.bound is not None else Absent("no theorem covers this form")
-    return Movement(algorithm=name, moved=predicted(float(best.words), "word", source), bound=bound)
+    return predicted(float(best.words), "word", source), bound
 
 
 def _l2_bytes(record: CellRecord) -> int | None:

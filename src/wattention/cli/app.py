@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from wattention.cli import calibrate, check, compare, doctor, io, pebble, predict, runs, watch
+from wattention.cli import calibrate, check, compare, doctor, io, pebble, predict, runs, study, watch
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(compare.compare)
 app.command()(check.check)
+app.command()(study.study)
 app.command()(runs.report)
 app.command(name="list")(runs.list_runs)
 app.command()(watch.watch)

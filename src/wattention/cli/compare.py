@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from wattention.study.store import StoredRun
 
 Option = typer.Option
 
@@ -100,19 +103,35 @@ def _lengths(text: str | None) -> tuple[int, ...] | None:
 def _run(
     options: dict[str, Any], *, config: Path | None, settings: list[str], out: Path | None, resume: bool, as_json: bool
 ) -> None:
+    from wattention.study.configure import DEFAULTS, read_toml
+
+    layers = [DEFAULTS, *([read_toml(config)] if config is not None else []), options]
+    run = run_layers(layers, settings=settings, out=out, resume=resume, command="compare")
+
+    from wattention.cli.runs import show_run
+
+    show_run(run, as_json=as_json, with_page=True)
+
+
+def run_layers(
+    layers: list[dict[str, Any]], *, settings: list[str], out: Path | None, resume: bool, command: str
+) -> StoredRun:
+    """Run what layers of configuration ask for, the last of them options; a resumed run keeps its own but for these.
+
+    Raises:
+        UserError: the configuration cannot be, or the folder cannot be used.
+    """
     from wattention.report.progress import ProgressDisplay
-    from wattention.study.configure import DEFAULTS, build_run_spec, read_toml
+    from wattention.study.configure import build_run_spec
     from wattention.study.local import LocalLauncher, available_threads
     from wattention.study.run import run_comparison
     from wattention.study.store import RunFolder, newest_run, read_spec
 
     folder_path = out or (newest_run(Path("runs")) if resume else _new_folder())
-    layers: list[dict[str, Any]] = [DEFAULTS]
-    if config is not None:
-        layers.append(read_toml(config))
     if resume:
-        layers = [read_spec(folder_path).model_dump() | {"preset": "tiny"}]  # complete: the preset adds nothing
-    spec = build_run_spec([*layers, options], settings, threads=available_threads())
+        stored = read_spec(folder_path).model_dump() | {"preset": "tiny"}  # complete: the preset adds nothing
+        layers = [stored, layers[-1]]
+    spec = build_run_spec(layers, settings, threads=available_threads())
 
     launcher = LocalLauncher(threads=spec.threads, malloc=spec.malloc)
     from wattention.lab.preflight import check_run
@@ -121,18 +140,14 @@ def _run(
     folder = RunFolder(folder_path)
     try:
         with ProgressDisplay() as display:
-            run = run_comparison(folder, spec, launcher, display, resume=resume)
+            return run_comparison(folder, spec, launcher, display, resume=resume)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; everything finished is in {folder_path}\n"
-            f"go on with: wattention compare --resume --out {folder_path}",
+            f"go on with: wattention {command} --resume --out {folder_path}",
             err=True,
         )
         raise typer.Exit(130) from None
-
-    from wattention.cli.runs import show_run
-
-    show_run(run, as_json=as_json, with_page=True)
 
 
 def _new_folder() -> Path:

@@ -95,7 +95,7 @@ def write_page(run: StoredRun, comparison: Comparison) -> Path:
     from wattention.report.run_report import run_document
 
     path = run.folder / PAGE
-    _write(path, html_page(run_document(run, comparison)).encode())
+    write_file(path, html_page(run_document(run, comparison)).encode())
     return path
 
 
@@ -134,7 +134,7 @@ def _render(runs: list[StoredRun], out: Path | None, form: str, *, force: bool) 
     if out is None:
         typer.echo(data.decode(), nl=False)
     else:
-        _write(out, data)
+        write_file(out, data)
         typer.echo(f"written: {out}")
 
 
@@ -205,8 +205,8 @@ def _print_across(runs: list[StoredRun]) -> None:
     print_document(replace(document, sections=(across_section(runs),)))
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; ``UserError`` where it cannot be written."""
     from wattention.core.errors import UserError
 
     temporary = path.with_name(f".{path.name}.part")

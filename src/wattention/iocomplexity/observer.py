@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
 from wattention.iocomplexity.masks import Bools
-from wattention.iocomplexity.selection import Floats
-from wattention.iocomplexity.streaming import Streams, Sums
+from wattention.iocomplexity.selection import Floats, Tags
+
+Streams = Literal["right", "left", "columns held", "rows held"]
+"""Which operands of a product pass by without being held: one of them, or both with a column or a row held."""
 
 
 @dataclass(slots=True)
@@ -23,6 +25,17 @@ class SlowArray:
     scratch_words: int
     values: Floats | None
     tags: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sums:
+    """How a whole part of slow memory grows, for observers."""
+
+    fresh: bool
+    """Its sums start now."""
+    decay: Tags | None
+    """Tags of the factors of the old sums."""
+    right_streams: bool
 
 
 class Observer(Protocol):

@@ -12,11 +12,12 @@ loaded,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wattention.iocomplexity.masks import Bools
+from wattention.iocomplexity.observer import Streams, Sums
 from wattention.iocomplexity.problem import PairTile
 from wattention.iocomplexity.selection import Floats, Selection, SlowView, Tags, narrow, span
 from wattention.iocomplexity.tile import Tile
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from wattention.iocomplexity.machine import Machine
 
 Operand = Tile | SlowView
-Streams = Literal["right", "left", "columns held", "rows held"]
 ALL = slice(None)
 
 
@@ -260,17 +260,6 @@ class SlowSum:
     """Factors of the old sum, one a row."""
     remote: bool
     """Slow memory adds by itself."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sums:
-    """How a whole part of slow memory grows, for observers."""
-
-    fresh: bool
-    """Its sums start now."""
-    decay: Tags | None
-    """Tags of the factors of the old sums."""
-    right_streams: bool
 
 
 def accumulate(machine: Machine, target: SlowSum, product: Product) -> None:

@@ -92,9 +92,17 @@ def run_train_cell(cell: CellSpec, progress: ReportProgress) -> Findings:
         "settings": config.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "data": trainer.batches.provenance,
+        "attends": attended_pairs(cell, mechanism, config),
         "window_cost": {name: reading.to_json() for name, reading in own_cost.items()},
     }
     return Findings(phases=stage.phases, facts=facts)
+
+
+def attended_pairs(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> dict[str, Any] | None:
+    """The pairs of the mechanism's inner attention, as data movement sees them; None where it does not say."""
+    model = cell.run.model
+    shape = AttentionShape(batch=1, tokens=model.context, width=model.width, heads=model.heads)
+    return None if mechanism.attends is None else mechanism.attends(shape, config).to_json()
 
 
 def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig) -> Trainer:

@@ -25,6 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.catalog import Catalog
 from wattention.core.cost import Cost
 from wattention.core.errors import UserError, unknown_name
@@ -92,6 +93,8 @@ class Mechanism:
         causal_rounding: empty when causality holds bit for bit; else why only within rounding.
         heads_sharing: (shape, config) -> how many heads may read one projected feature: 1 for plain multi-head
             attention, H / G where key/value heads are shared by groups, H where all heads share.
+        attends: (shape, config) -> the pairs of the inner attention, from which data movement is predicted; None where
+            the two-level model has no form for it.
         unavailable: (device type, dtype name, shape, config) -> None, or the reason it cannot run there.
         limits: what it does not support, with reasons.
     """
@@ -108,6 +111,7 @@ class Mechanism:
     strictly_causal: bool = True
     causal_rounding: str = ""
     heads_sharing: Callable[[AttentionShape, Any], int] = lambda shape, config: 1
+    attends: Callable[[AttentionShape, Any], AttendedPairs] | None = None
     unavailable: Callable[[str, str, AttentionShape, Any], str | None] = lambda device, dtype, shape, config: None
     limits: tuple[Limit, ...] = ()
 

@@ -18,7 +18,7 @@ from torch.nn.functional import dropout
 from wattention.core.cost import Cost
 from wattention.core.shapes import AttentionShape
 from wattention.mechanisms.base import Limit, Mechanism, MechanismConfig
-from wattention.mechanisms.multihead import MultiHeadAttention
+from wattention.mechanisms.multihead import MultiHeadAttention, all_causal_pairs
 from wattention.mechanisms.reference import multi_head_attention
 
 
@@ -73,6 +73,7 @@ MECHANISM = Mechanism(
     reference=multi_head_attention,
     cost=cost,
     exact=True,
+    attends=all_causal_pairs,
     subquadratic=False,
     limits=(Limit(what="long contexts", why="it keeps B x H x T x T attention weights for the backward pass"),),
 )

@@ -14,7 +14,7 @@ from wattention.core.shapes import AttentionShape
 from wattention.mechanisms.base import Limit, Mechanism, MechanismConfig
 from wattention.mechanisms.costs import fused_multi_head_cost
 from wattention.mechanisms.fused import flash_attention, flash_unavailable
-from wattention.mechanisms.multihead import MultiHeadAttention
+from wattention.mechanisms.multihead import MultiHeadAttention, all_causal_pairs
 from wattention.mechanisms.reference import multi_head_attention
 
 
@@ -51,6 +51,7 @@ MECHANISM = Mechanism(
     reference=multi_head_attention,
     cost=lambda shape, config, bytes_per_element: fused_multi_head_cost(shape, bytes_per_element),
     exact=True,
+    attends=all_causal_pairs,
     subquadratic=False,
     unavailable=lambda device, dtype, shape, config: flash_unavailable(device, dtype, shape.head_dim),
     limits=(

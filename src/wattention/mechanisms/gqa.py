@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.cost import Cost
 from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
@@ -116,6 +117,12 @@ def cost(shape: AttentionShape, config: GqaConfig, bytes_per_element: int) -> Co
     )
 
 
+def attends(shape: AttentionShape, config: GqaConfig) -> AttendedPairs:
+    """Every query sees all earlier keys; H query heads over G key/value heads."""
+    D = shape.head_dim
+    return AttendedPairs(heads=shape.heads, kv_heads=kv_heads(shape, config), key_dim=D, value_dim=D)
+
+
 MECHANISM = Mechanism(
     name="gqa",
     title="Grouped-query attention",
@@ -125,6 +132,7 @@ MECHANISM = Mechanism(
     reference=reference,
     cost=cost,
     exact=True,
+    attends=attends,
     subquadratic=False,
     heads_sharing=lambda shape, config: shape.heads // kv_heads(shape, config),
     limits=(

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.cost import Cost
 from wattention.core.errors import UnsupportedError
 from wattention.core.shapes import AttentionShape
@@ -175,6 +176,12 @@ def cost(shape: AttentionShape, config: LinearConfig, bytes_per_element: int) ->
     )
 
 
+def attends(shape: AttentionShape, config: LinearConfig) -> AttendedPairs:
+    """A running sum over the keys; φ keeps the head dimension."""
+    H, D = shape.heads, shape.head_dim
+    return AttendedPairs(form="linear", heads=H, kv_heads=H, key_dim=D, value_dim=D)
+
+
 MECHANISM = Mechanism(
     name="linear",
     title="Linear attention",
@@ -184,6 +191,7 @@ MECHANISM = Mechanism(
     reference=reference,
     cost=cost,
     exact=False,
+    attends=attends,
     subquadratic=True,
     limits=(
         Limit(what="dropout", why="the weights it would act on are never formed"),

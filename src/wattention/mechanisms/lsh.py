@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear as linear_layer
 from torch.nn.functional import scaled_dot_product_attention
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.cost import Cost
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.shapes import AttentionShape
@@ -269,6 +270,20 @@ def cost(shape: AttentionShape, config: LshConfig, bytes_per_element: int) -> Co
     )
 
 
+def attends(shape: AttentionShape, config: LshConfig) -> AttendedPairs:
+    """In every round a query sees itself and at most c earlier tokens, neighbours in the sorted order."""
+    H, D, plan = shape.heads, shape.head_dim, hashing(shape, config)
+    return AttendedPairs(
+        heads=H,
+        kv_heads=H,
+        key_dim=D,
+        value_dim=D,
+        window=plan.earlier + 1,
+        rounds=plan.rounds,
+        data_dependent=True,
+    )
+
+
 MECHANISM = Mechanism(
     name="lsh",
     title="Hashed attention (LSH)",
@@ -279,6 +294,7 @@ MECHANISM = Mechanism(
     reference=reference,
     cost=cost,
     exact=False,
+    attends=attends,
     subquadratic=True,
     causal_rounding="later tokens shift where a bucket lies in the sorted order, so the blocks of the kernel, and the "
     "order of its sums, move; which keys a token sees does not",

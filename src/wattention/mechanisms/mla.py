@@ -26,6 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import dropout, pad, rms_norm, scaled_dot_product_attention
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.cost import Cost
 from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
@@ -241,6 +242,13 @@ def _norm_saved_bytes(rows: int, features: int, input_features: int, bytes_per_e
     return rows * (statistic * (kept_input + 1 + features) + bytes_per_element * features)
 
 
+def attends(shape: AttentionShape, config: MlaConfig) -> AttendedPairs:
+    """In training keys and values are expanded: D + D_R features of a key and D of a value, padded for the kernel."""
+    H, D = shape.heads, shape.head_dim
+    wide = D + rope_dim(shape, config)
+    return AttendedPairs(heads=H, kv_heads=H, key_dim=wide, value_dim=D, kernel_value_dim=wide)
+
+
 MECHANISM = Mechanism(
     name="mla",
     title="Multi-head latent attention",
@@ -250,6 +258,7 @@ MECHANISM = Mechanism(
     reference=reference,
     cost=cost,
     exact=True,
+    attends=attends,
     subquadratic=False,
     heads_sharing=lambda shape, config: shape.heads,
     limits=(

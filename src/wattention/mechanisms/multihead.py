@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.shapes import AttentionShape
 from wattention.mechanisms.base import AttentionModule, Cache
 from wattention.mechanisms.caches import GrowingCache
@@ -23,6 +24,11 @@ def join_heads(x: Tensor) -> Tensor:
     """Join heads into features: x (B, H, T, D) -> (B, T, H * D); a view where the kernel wrote (B, T, H, D)."""
     B, H, T, D = x.shape
     return x.transpose(1, 2).reshape(B, T, H * D)
+
+
+def all_causal_pairs(shape: AttentionShape, config: object) -> AttendedPairs:
+    """Every query sees all earlier keys; H query and H key/value heads."""
+    return AttendedPairs(heads=shape.heads, kv_heads=shape.heads, key_dim=shape.head_dim, value_dim=shape.head_dim)
 
 
 class MultiHeadAttention(AttentionModule):

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from wattention.core.shapes import AttentionShape
 from wattention.mechanisms.base import Limit, Mechanism, MechanismConfig
 from wattention.mechanisms.costs import fused_multi_head_cost
-from wattention.mechanisms.multihead import MultiHeadAttention
+from wattention.mechanisms.multihead import MultiHeadAttention, all_causal_pairs
 from wattention.mechanisms.reference import multi_head_attention
 
 
@@ -49,6 +49,7 @@ MECHANISM = Mechanism(
     reference=multi_head_attention,
     cost=lambda shape, config, bytes_per_element: fused_multi_head_cost(shape, bytes_per_element),
     exact=True,
+    attends=all_causal_pairs,
     subquadratic=False,
     limits=(
         Limit(

@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from wattention.core.attended import AttendedPairs
 from wattention.core.cost import Cost
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.shapes import AttentionShape
@@ -173,6 +174,12 @@ def cost(shape: AttentionShape, config: SlidingWindowConfig, bytes_per_element: 
     )
 
 
+def attends(shape: AttentionShape, config: SlidingWindowConfig) -> AttendedPairs:
+    """A query sees W keys, itself among them."""
+    H, D = shape.heads, shape.head_dim
+    return AttendedPairs(heads=H, kv_heads=H, key_dim=D, value_dim=D, window=window_tokens(shape, config))
+
+
 MECHANISM = Mechanism(
     name="sliding_window",
     title="Sliding-window attention",
@@ -183,6 +190,7 @@ MECHANISM = Mechanism(
     reference=reference,
     cost=cost,
     exact=False,
+    attends=attends,
     subquadratic=True,
     limits=(
         Limit(what="dropout", why="the kernels that do the blocks do not drop attention weights"),

@@ -14,12 +14,13 @@ from wattention.core.quantities import Quantity, Reading
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column: a stable key, its heading, the explanation a reader may ask for, and the direction that is best."""
+    """One column: a stable key, its heading, the explanation a reader may ask for; ``prose`` is sentences, to wrap."""
 
     key: str
     heading: str
     help: str
     numeric: bool = True
+    prose: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,7 +153,7 @@ def _row(row: tuple[Cell, ...], columns: tuple[Column, ...], scales: list[float 
 
 def _cell(cell: Cell, column: Column, scale: float | None) -> str:
     reading = cell.reading
-    classes = ["num"] if column.numeric else []
+    classes = ["num"] if column.numeric else ["prose"] if column.prose else []
     classes += ["best"] if cell.best else []
     classes += ["alarm"] if cell.alarm else []
     classes += ["absent"] if isinstance(reading, Absent) else []

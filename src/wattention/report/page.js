@@ -28,15 +28,39 @@
     });
   });
 
-  // --- where a number comes from: on hover by its title, on touch and click in the line below the table ------------
+  // --- where a number comes from: on hover by its title; by click, touch or focus in the line below the table --------
   document.querySelectorAll(".tabled").forEach((holder) => {
     const told = holder.querySelector(".told[aria-live]");
     if (!told) return;
+    const table = holder.querySelector("table");
+    const tell = (cell) => {
+      const column = table.tHead.rows[0].cells[cell.cellIndex].innerText.replace(/\s+/g, " ").trim();
+      told.textContent = `${cell.parentElement.cells[0].textContent}, ${column}: ${(cell.title || cell.innerText).replace(/\n/g, "; ")}`;
+    };
+    // one stop of the tab key for the whole table; the arrows go from cell to cell
+    let stop = table.querySelector("td[title]");
+    if (!stop) return;
+    table.querySelectorAll("td").forEach((cell) => { cell.tabIndex = cell === stop ? 0 : -1; });
+    table.addEventListener("focusin", (event) => {
+      const cell = event.target.closest("td");
+      if (!cell) return;
+      stop.tabIndex = -1;
+      stop = cell;
+      stop.tabIndex = 0;
+      tell(cell);
+    });
+    const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    table.addEventListener("keydown", (event) => {
+      const step = STEPS[event.key], cell = event.target.closest("td");
+      if (!step || !cell) return;
+      event.preventDefault();
+      const row = table.tBodies[0].rows[cell.parentElement.sectionRowIndex + step[0]];
+      const next = row && row.cells[cell.cellIndex + step[1]];
+      if (next && next.matches("td")) next.focus();
+    });
     holder.addEventListener("click", (event) => {
       const cell = event.target.closest("td[title]");
-      if (!cell) return;
-      const column = cell.closest("table").tHead.rows[0].cells[cell.cellIndex].innerText.replace(/\s+/g, " ").trim();
-      told.textContent = `${cell.parentElement.cells[0].textContent}, ${column}: ${cell.title.replace(/\n/g, "; ")}`;
+      if (cell) tell(cell);
     });
   });
 

@@ -18,6 +18,7 @@ PIPE_WIDTH = 120
 """Columns of the text when nobody's terminal says how wide it is."""
 
 _GAP = 2
+_PROSE_WIDTH = 44
 
 
 def print_document(
@@ -58,6 +59,9 @@ def _split(table: Table, width: int) -> list[list[int]]:
         max(len(line) for line in (*column.heading.split("\n"), *(_text(row[i]) for row in table.rows), ""))
         for i, column in enumerate(table.columns)
     ]
+    widths = [
+        min(each, _PROSE_WIDTH) if column.prose else each for each, column in zip(widths, table.columns, strict=True)
+    ]
     parts: list[list[int]] = [[0]]
     used = widths[0]
     for i in range(1, len(widths)):
@@ -73,7 +77,7 @@ def _rich_table(table: Table, columns: Sequence[int]) -> RichTable:
     out = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for i in columns:
         column = table.columns[i]
-        out.add_column(Text(column.heading), justify="right" if column.numeric else "left", no_wrap=True)
+        out.add_column(Text(column.heading), justify="right" if column.numeric else "left", no_wrap=not column.prose)
     for row in table.rows:
         out.add_row(*(Text(_text(row[i]), style=_style(row[i])) for i in columns))
     return out
