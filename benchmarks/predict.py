@@ -1,9 +1,9 @@
 """Measured against predicted on this machine: memory, time and ranking of training steps over mechanisms and lengths.
 
 Every point trains a real model on real text, under the allocator, thread and spin settings of a cell. Points are
-visited in rounds, each in an order drawn anew, so that a slow moment of the machine does not hit one mechanism alone; every
-finished visit is on disk, and a later call goes on where this one stopped. The prediction reads nothing but the profile
-that ``wattention calibrate`` wrote, whose timings are of single operators at sizes fixed beforehand.
+visited in rounds, each in an order drawn anew, so that a slow moment of the machine does not hit one mechanism alone;
+every finished visit is on disk, and a later call goes on where this one stopped. The prediction reads nothing but the
+profile that ``wattention calibrate`` wrote, whose timings are of single operators at sizes fixed beforehand.
 
 Goals: memory within 5 %; time within 15 % in the median; of two mechanisms whose measured times differ by more than
 10 %, the prediction names the faster one in at least 90 % of the pairs.

@@ -59,7 +59,10 @@ def product_probes() -> Iterator[Probe]:
                     yield Probe(operator=name, dtype=dtype, build=functools.partial(_product, name, (m, n, k), kind))
         for batch, m, n, k in product(*batched):
             if 2.0 * batch * m * n * k <= MOST_FLOP / 4:
-                yield Probe(operator="bmm", dtype=dtype, build=functools.partial(_batched, (batch, m, n, k), kind))
+                for name in ("bmm", "baddbmm") if m > 1 and k <= 128 else ("bmm",):
+                    yield Probe(
+                        operator=name, dtype=dtype, build=functools.partial(_batched, name, (batch, m, n, k), kind)
+                    )
 
 
 def attention_probes() -> Iterator[Probe]:
@@ -300,9 +303,12 @@ def _product(name: str, sizes: tuple[int, int, int], dtype: torch.dtype) -> Call
     return lambda: aten.mm(left.t(), right)
 
 
-def _batched(sizes: tuple[int, int, int, int], dtype: torch.dtype) -> Call:
+def _batched(name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> Call:
     batch, m, n, k = sizes
     left, right = _noise(batch, m, k, dtype=dtype), _noise(batch, n, k, dtype=dtype)
+    if name == "baddbmm":  # explicit attention: a mask that all heads share is added to the scores
+        mask = _noise(m, n, dtype=dtype).expand(batch, m, n)
+        return lambda: aten.baddbmm(mask, left, right.transpose(1, 2))
     return lambda: aten.bmm(left, right.transpose(1, 2))
 
 

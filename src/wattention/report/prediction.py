@@ -70,26 +70,33 @@ def prediction_document(named: Sequence[tuple[str, Prediction]]) -> Document:
     answer = f"{best[0]} takes {format_value(_seconds(best[1].train), 's')} a step"
     if rest:
         answer += f", {rest[-1][0]} {_seconds(rest[-1][1].train) / _seconds(best[1].train):.2f} times as long"
+    marks = tuple(dict.fromkeys(mark for _, one in named for mark in one.marks))
     sections = [
-        Section(title="Training step", table=Table(columns=_POINTS, rows=tuple(_point(name, one) for name, one in named)),
-                notes=tuple(dict.fromkeys(mark for _, one in named for mark in one.marks))),
-        Section(title="Prompt and next token", table=Table(columns=_INFERENCE, rows=tuple(_inference(n, p) for n, p in named))),
-        Section(title="Memory at the peak", table=Table(columns=_MEMORY, rows=tuple(_memory(n, p) for n, p in named))),
-        Section(title="Data movement of a training step",
-                table=Table(columns=_TRAFFIC, rows=tuple(row for n, p in named for row in _traffic(n, p)))),
-        Section(title="Energy of a training step",
-                table=Table(columns=_ENERGY, rows=tuple(_energy(n, p) for n, p in named)), notes=_missing(named)),
-    ]  # fmt: skip
+        Section(title="Training step", table=_table(_POINTS, [_point(*one) for one in named]), notes=marks),
+        Section(title="Prompt and next token", table=_table(_INFERENCE, [_inference(*one) for one in named])),
+        Section(title="Memory at the peak", table=_table(_MEMORY, [_memory(*one) for one in named])),
+        Section(
+            title="Data movement of a training step",
+            table=_table(_TRAFFIC, [row for one in named for row in _traffic(*one)]),
+        ),
+        Section(
+            title="Energy of a training step",
+            table=_table(_ENERGY, [_energy(*one) for one in named]),
+            notes=_missing(named),
+        ),
+    ]
     if first.run is not None:
-        sections.append(
-            Section(title="Training run", table=Table(columns=_RUN, rows=tuple(_run(n, p) for n, p in named)))
-        )
+        sections.append(Section(title="Training run", table=_table(_RUN, [_run(*one) for one in named])))
     return Document(
         title=f"{first.device}: {query.model.layers} layers, width {query.model.width}, {query.model.heads} heads, "
         f"{query.tokens} tokens, batch {query.batch}, {query.precision}",
         answer=answer,
         sections=tuple(sections),
     )
+
+
+def _table(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
+    return Table(columns=columns, rows=tuple(rows))
 
 
 def _seconds(costs: Costs) -> float:
