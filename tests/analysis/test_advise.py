@@ -119,7 +119,9 @@ def test_what_would_change_the_answer():
         "less than 2 GiB of memory": "nothing fits",
     }
     assert "exact attention only" in advice.robust
-    assert advise(ALL, Wish(workload="decode")).choices[0].mechanism == "linear"
+    decoding = advise(ALL, Wish(workload="decode")).choices[0]
+    assert (decoding.mechanism, decoding.largest_batch) == ("linear", None)
+    assert advise(ALL, Wish()).choices[0].largest_batch == 4
 
 
 def test_measured_numbers_are_used_and_a_mix_is_marked():

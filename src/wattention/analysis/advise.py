@@ -46,6 +46,7 @@ class Choice:
         why: its place, in words.
         on_front: no other choice is at least as good in time, memory and energy and better in one.
         budget: whether it keeps the energy budget for certain, perhaps (the interval holds the budget), or not known.
+        largest_batch: sequences of a training step that fit; None for other workloads, or where it is not known.
     """
 
     mechanism: str
@@ -56,6 +57,7 @@ class Choice:
     why: str
     on_front: bool
     budget: Literal["kept", "perhaps", "not known", ""] = ""
+    largest_batch: int | None = None
 
     @property
     def exact(self) -> bool:
@@ -134,6 +136,7 @@ def _choices(ranked: Sequence[Candidate], wish: Wish) -> tuple[Choice, ...]:
             why=_why_here(one, best, wish),
             on_front=one.mechanism in front,
             budget=_budget(costs[one.mechanism]["energy"], wish),
+            largest_batch=one.prediction.memory.largest_batch if one.prediction and wish.workload == "train" else None,
         )
         for one in ranked
     )
