@@ -46,10 +46,9 @@ class DataMovement:
 
 def data_movement(spec: RunSpec, records: Sequence[CellRecord]) -> DataMovement | None:
     """Return the movement of every mechanism; None where the records name no L2 cache or none can be placed."""
-    sizes = {size for record in records if (size := _l2_bytes(record)) is not None}
-    if len(sizes) != 1 or spec.device != "cpu":
+    cache_bytes = fast_memory_bytes(records)
+    if cache_bytes is None or spec.device != "cpu":
         return None
-    cache_bytes = sizes.pop()
     fast_words = cache_bytes // _WORD_BYTES[spec.training.precision]
     trained = by_block(records, "train")
     movements = {
@@ -60,6 +59,12 @@ def data_movement(spec: RunSpec, records: Sequence[CellRecord]) -> DataMovement 
     if not any(isinstance(one.moved, Quantity) for one in movements.values()):
         return None
     return DataMovement(cache_bytes=cache_bytes, fast_words=fast_words, movements=movements)
+
+
+def fast_memory_bytes(records: Sequence[CellRecord]) -> int | None:
+    """The L2 cache that all records name; None where they name none, or differ."""
+    sizes = {size for record in records if (size := _l2_bytes(record)) is not None}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _movement(spec: RunSpec, record: CellRecord, fast_words: int) -> Movement:

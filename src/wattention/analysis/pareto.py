@@ -1,14 +1,14 @@
-"""Which choices are not beaten in both of two costs at once: the Pareto front."""
+"""Which choices are not beaten in all of several costs at once: the Pareto front."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 
-def pareto_front(costs: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
-    """Return the labels that no other one beats, by rising first cost; for both costs less is better.
+def pareto_front(costs: Mapping[str, tuple[float, ...]]) -> tuple[str, ...]:
+    """Return the labels that no other one beats, by rising first cost; for every cost less is better.
 
-    A label is beaten by one that is no worse in both and better in one; of two equal ones both stay.
+    A label is beaten by one that is no worse in any and better in one; of two equal ones both stay.
     """
     return tuple(
         sorted(
@@ -18,5 +18,5 @@ def pareto_front(costs: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
     )
 
 
-def _beats(theirs: tuple[float, float], ours: tuple[float, float]) -> bool:
-    return theirs[0] <= ours[0] and theirs[1] <= ours[1] and theirs != ours
+def _beats(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool:
+    return all(t <= o for t, o in zip(theirs, ours, strict=True)) and theirs != ours

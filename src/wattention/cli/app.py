@@ -9,7 +9,22 @@ import sys
 
 import typer
 
-from wattention.cli import check, compare, doctor, io, meter, pebble, runs, study, sweep, watch
+from wattention.cli import (
+    advise,
+    calibrate,
+    check,
+    compare,
+    doctor,
+    hardware,
+    io,
+    meter,
+    pebble,
+    predict,
+    runs,
+    study,
+    sweep,
+    watch,
+)
 from wattention.core.errors import UserError
 
 app = typer.Typer(
@@ -29,6 +44,10 @@ app.command()(runs.report)
 app.command(name="list")(runs.list_runs)
 app.command()(watch.watch)
 app.command()(doctor.doctor)
+app.command()(hardware.hardware)
+app.command()(advise.advise)
+app.command()(calibrate.calibrate)
+app.command()(predict.predict)
 app.add_typer(io.app, name="io")
 app.add_typer(pebble.app, name="pebble")
 app.add_typer(meter.app, name="meter")

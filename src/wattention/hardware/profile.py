@@ -12,6 +12,7 @@ calls fast memory; ``count`` says how many such holders the device has.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,12 @@ from wattention.core.errors import UserError, unknown_name
 
 RECALLED = "recalled, not checked"
 Unit = Literal["byte", "byte/s", "flop/s", "W", "s", "J/flop", "J/byte", "count"]
+
+
+HOW_TO_ADD_A_LEVEL = (
+    'add [[levels]] with name, holder and capacity = { value = ..., unit = "byte", source = "..." }, '
+    "from the innermost level to the main memory"
+)
 
 
 class _Frozen(BaseModel):
@@ -85,6 +92,28 @@ class MemoryLevel(_Frozen):
         return self.capacity_bytes // word_bytes
 
 
+class OperatorTimings(_Frozen):
+    """Seconds of one operator, measured on the machine itself over sizes: what ``wattention calibrate`` writes.
+
+    A point is the sizes named by ``axes`` and the seconds. The smallest point is what the operator costs when it has
+    next to nothing to do.
+    """
+
+    operator: Annotated[str, Field(min_length=1)]
+    dtype: Annotated[str, Field(min_length=1)]
+    axes: Annotated[tuple[str, ...], Field(min_length=1)]
+    points: Annotated[tuple[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], ...], Field(min_length=1)]
+    source: Annotated[str, Field(min_length=8)]
+
+    @model_validator(mode="after")
+    def _points_fit_axes(self) -> OperatorTimings:
+        if any(len(point) != len(self.axes) + 1 for point in self.points):
+            raise ValueError(
+                f"points of {self.operator} want {len(self.axes)} sizes ({', '.join(self.axes)}) and seconds"
+            )
+        return self
+
+
 class HardwareProfile(_Frozen):
     """A device: its memory hierarchy from the inside out, peak rates by dtype and power."""
 
@@ -92,7 +121,7 @@ class HardwareProfile(_Frozen):
     title: Annotated[str, Field(min_length=3)]
     kind: Literal["gpu", "cpu", "tpu"]
     vendor: Annotated[str, Field(min_length=2)]
-    levels: Annotated[tuple[MemoryLevel, ...], Field(min_length=2)]
+    levels: tuple[MemoryLevel, ...]
     peak: dict[str, Number] = {}
     """Dense peak rate by dtype of the operands, accumulators in float32; no sparsity."""
     flop_energy: dict[str, Number] = {}
@@ -101,6 +130,10 @@ class HardwareProfile(_Frozen):
     """Seconds that starting one operator costs when it has nothing to do."""
     idle_power: Number | None = None
     power_limit: Number | None = None
+    timings: tuple[OperatorTimings, ...] = ()
+    """Operators timed on the machine itself; they take the place of peak rates and bandwidths."""
+    conditions: dict[str, str] = {}
+    """Under which the timings hold: threads, allocator, versions."""
 
     @model_validator(mode="after")
     def _consistent(self) -> HardwareProfile:
@@ -114,11 +147,16 @@ class HardwareProfile(_Frozen):
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"levels with one name: {names}")
-        for inner, outer in zip(self.levels, self.levels[1:], strict=False):
+        if len(self.levels) < 2:
+            has = f"only {names[0]}" if names else "none"
+            raise ValueError(f"a fast level or the main memory is missing, there is {has}: {HOW_TO_ADD_A_LEVEL}")
+        for inner, outer in pairwise(self.levels):
             if inner.capacity.value >= outer.capacity.value:
                 raise ValueError(f"levels must grow from the inside out: {inner.name} is not smaller than {outer.name}")
-            if inner.bandwidth and outer.bandwidth and inner.bandwidth.value < outer.bandwidth.value:
-                raise ValueError(f"bandwidth must fall from the inside out: {inner.name} is slower than {outer.name}")
+        rated = [(level.name, level.bandwidth.value) for level in self.levels if level.bandwidth is not None]
+        for (inner_name, inner_rate), (outer_name, outer_rate) in pairwise(rated):
+            if inner_rate < outer_rate:
+                raise ValueError(f"bandwidth must fall from the inside out: {inner_name} is slower than {outer_name}")
         if self.idle_power and self.power_limit and self.idle_power.value >= self.power_limit.value:
             raise ValueError("idle_power is not below power_limit")
         return self
@@ -134,12 +172,31 @@ class HardwareProfile(_Frozen):
         return self.levels[:-1]
 
     def level(self, name: str) -> MemoryLevel:
-        """The level called ``name``, in any case."""
+        """The level called ``name``, in any case.
 
+        Raises:
+            UserError: the profile has no such level; says which it has, and how to supply another.
+        """
         for level in self.levels:
             if level.name.lower() == name.lower():
                 return level
-        raise unknown_name(f"memory level of {self.title}", name, [level.name for level in self.levels])
+        known = [level.name for level in self.levels]
+        error = unknown_name(f"memory level of {self.title}", name, known)
+        do = f"{error.do}; to supply a level, copy the profile to a file of your own and {HOW_TO_ADD_A_LEVEL}"
+        raise UserError(error.what, got=error.got, wanted=error.wanted, do=do)
+
+    def numbers(self) -> tuple[tuple[str, Number], ...]:
+        """Every figure of the profile beside its place in the file, in the file's order."""
+        found: list[tuple[str, Number | None]] = [
+            (name, getattr(self, name)) for name in ("power_limit", "idle_power", "launch_overhead")
+        ]
+        for level in self.levels:
+            found += [
+                (f"{level.name} {name}", getattr(level, name)) for name in ("capacity", "count", "bandwidth", "energy")
+            ]
+        found += [(f"peak {dtype}", rate) for dtype, rate in self.peak.items()]
+        found += [(f"flop_energy {dtype}", cost) for dtype, cost in self.flop_energy.items()]
+        return tuple((place, number) for place, number in found if number is not None)
 
 
 def read_profile(path: Path) -> HardwareProfile:

@@ -15,7 +15,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from wattention.core.quantities import Absent, Quantity, Reading, measured
+from wattention.core.quantities import Absent, Quantity, Reading, measured, predicted
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
@@ -84,8 +84,16 @@ def _measure_length(
         "layer_time_s": measured(statistics.median(samples), "s", how),
         "layer_peak_tensor_bytes": measure_peak_tensor_bytes(step, device=device),
         **energy.of_pass(step, len(samples)),
+        "layer_hardware_flop": _predict_flop(mechanism, config, shape),
     }
     return Phase(readings=readings, samples={"layer_step_s": tuple(samples)})
+
+
+def _predict_flop(mechanism: Mechanism, config: MechanismConfig, shape: AttentionShape) -> Quantity:
+    cost = mechanism.cost(shape, config, 4)
+    executed = cost.hardware_forward_flop + cost.hardware_backward_flop
+    source = "closed form of matrix products of one pass, masked pairs that are computed and recomputation included"
+    return predicted(executed, "flop", source)
 
 
 def _layer_step(

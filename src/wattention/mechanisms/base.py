@@ -136,5 +136,5 @@ MECHANISMS: Catalog[Mechanism] = Catalog(
     package="wattention.mechanisms",
     export="MECHANISM",
     record=Mechanism,
-    not_plugins=frozenset({"base", "caches", "costs", "fused", "multihead", "reference"}),
+    not_plugins=frozenset({"base", "caches", "costs", "fused", "multihead", "reference", "target"}),
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from wattention.core.errors import UnsupportedError
+from wattention.mechanisms.target import target_of
 
 _CPU_DTYPES = frozenset({"float64", "float32", "bfloat16", "float16"})
 _CUDA_DTYPES = frozenset({"float16", "bfloat16"})
@@ -45,12 +46,12 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None)
 
     ``scale`` defaults to 1 / sqrt(D). Raises ``UnsupportedError`` where the kernel does not exist.
     """
-    D = q.shape[-1]
-    reason = flash_unavailable(q.device.type, str(q.dtype).removeprefix("torch."), D)
+    D, target = q.shape[-1], target_of(q.device)
+    reason = flash_unavailable(target, str(q.dtype).removeprefix("torch."), D)
     if reason is not None:
         raise UnsupportedError("the flash kernel cannot run", got=f"{q.dtype} on {q.device}", wanted=reason)
     scale = 1 / math.sqrt(D) if scale is None else scale
-    return _on_cpu(q, k, v, scale) if q.device.type == "cpu" else _on_cuda(q, k, v, scale)
+    return _on_cpu(q, k, v, scale) if target == "cpu" else _on_cuda(q, k, v, scale)
 
 
 def _on_cpu(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

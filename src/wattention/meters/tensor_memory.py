@@ -90,11 +90,15 @@ def peak_of_running_sum(changes: Iterable[int]) -> int:
 def live_tensor_bytes(device_type: str) -> int:
     """Sum the storages of all tensors on a device that Python can reach, each storage once."""
     import torch
+    from torch._subclasses.fake_tensor import FakeTensor
 
     storages: dict[int, int] = {}
     for thing in gc.get_objects():
         # type() and not isinstance: lazy proxies of other libraries must not be woken up.
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == device_type:
+        kind = type(thing)
+        if not issubclass(kind, torch.Tensor) or issubclass(kind, FakeTensor):  # a fake one has a size and no storage
+            continue
+        if thing.device.type == device_type:
             for tensor in (thing, thing.grad if thing.is_leaf else None):
                 # a distributed tensor wraps a local one, which is in the list too, and has no storage of its own
                 if tensor is not None and tensor.layout is torch.strided and not hasattr(tensor, "_local_tensor"):

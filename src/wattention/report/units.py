@@ -12,7 +12,7 @@ ORIGIN_MARKS: dict[Origin, str] = {"measured": "", "counted": "#", "predicted": 
 ORIGIN_LEGEND = "unmarked: measured   # counted   = predicted by a closed form   ~ estimated   - absent"
 
 _DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 _BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 

@@ -44,6 +44,7 @@ from wattention.mechanisms.kernels.window import (
     keys_of,
     queries_of,
 )
+from wattention.mechanisms.target import target_of
 
 LENGTH_EPS = 1e-12
 """ε of a key's length: a zero query has a zero key."""
@@ -255,7 +256,7 @@ def _joined(x: Tensor) -> Tensor:
 def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
     """Yield the indices (batch row, heads) of the parts to work on at a time."""
     B, H, T, _ = q.shape
-    group = _heads_at_a_time(T) if q.device.type == "cpu" else H
+    group = _heads_at_a_time(T) if target_of(q.device) == "cpu" else H
     for b in range(B):
         for head in range(0, H, group):
             yield b, slice(head, head + group)

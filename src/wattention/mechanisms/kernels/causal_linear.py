@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
+from wattention.mechanisms.target import target_of
 
 CHUNK_TOKENS = 64
 """Tokens of one chunk: near D, so that the pairs of a chunk cost as much as its state."""
@@ -197,7 +198,7 @@ def _wide(x: Tensor) -> Tensor:
 def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
     """Yield the indices (batch row, heads) of the parts to work on at a time."""
     B, H, T, _ = q.shape
-    group = max(1, GROUP_TOKENS // T) if q.device.type == "cpu" else H
+    group = max(1, GROUP_TOKENS // T) if target_of(q.device) == "cpu" else H
     for b in range(B):
         for head in range(0, H, group):
             yield b, slice(head, head + group)

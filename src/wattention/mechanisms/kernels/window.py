@@ -30,6 +30,7 @@ from torch.autograd.function import once_differentiable
 
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
+from wattention.mechanisms.target import target_of
 
 BlockKernel = Literal["flash", "matmul"]
 
@@ -80,7 +81,7 @@ def band_pairs(tokens: int, window: int) -> int:
 
 def block_kernel(device: torch.device) -> BlockKernel:
     """Return the kernel that does the blocks on this device."""
-    return "flash" if device.type == "cpu" else "matmul"
+    return "flash" if target_of(device) == "cpu" else "matmul"
 
 
 def window_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int, kernel: BlockKernel | None = None) -> Tensor:
@@ -163,7 +164,7 @@ def _parts(q: Tensor, window: int) -> Iterator[tuple[tuple[int, slice], Piece, T
     B, H, T, _ = q.shape
     for piece in pieces(T, window):
         mask = band_mask(piece, window, q)[None, None] if piece.start else None
-        group = max(1, GROUP_TOKENS // (piece.blocks * piece.queries)) if q.device.type == "cpu" else H
+        group = max(1, GROUP_TOKENS // (piece.blocks * piece.queries)) if target_of(q.device) == "cpu" else H
         for row in range(B):
             for head in range(0, H, group):
                 yield (row, slice(head, head + group)), piece, mask

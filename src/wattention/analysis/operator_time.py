@@ -1,0 +1,170 @@
+"""Seconds an operator takes on a device: from the machine's own timings where it was calibrated, else a roofline.
+
+Calibrated. A product or a fused attention kernel interpolates the RATE (FLOP/s) over the logarithms of its sizes
+(linear radial basis functions: exact at the measured points, nearly straight between them, held within the measured
+range). Everything else interpolates seconds over bytes, both logarithmic, and grows in proportion beyond the last
+point. The smallest point is the cost of starting the operator; it is taken off here and told apart as launch overhead.
+
+Data sheet. t = max(FLOPs / peak(dtype), max over levels of bytes / bandwidth): what no kernel can beat, and so an
+optimistic time. Rates of products in bfloat16 fall back to float16's, and the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from wattention.analysis.traffic import traffic_of
+from wattention.core.errors import UserError
+from wattention.core.operators import Operator
+from wattention.hardware.profile import HardwareProfile, Number, OperatorTimings
+
+_SAME_RATE = {"bfloat16": "float16", "float16": "bfloat16", "float64": "float32"}
+COST_RECORD = "cost-record"
+"""A layer known by its closed forms alone: nothing was timed that is like it, so it gets a roofline."""
+STANDS_FOR_OTHERS = "add"
+"""The operator whose timings stand for memory-bound ones that were not timed."""
+
+
+class OperatorClock:
+    """Tells the seconds of operators on one device, launch overhead apart.
+
+    Args:
+        profile: the device.
+
+    Raises:
+        UserError: a data-sheet profile without what a roofline needs: a main memory bandwidth.
+    """
+
+    def __init__(self, profile: HardwareProfile) -> None:
+        self.profile = profile
+        self.calibrated = bool(profile.timings)
+        self._timings = {(one.operator, one.dtype): one for one in profile.timings}
+        self._curves: dict[tuple[str, str], Callable[[Operator], float]] = {}
+        if not self.calibrated and profile.main_memory.bandwidth is None:
+            raise UserError(
+                f"the profile of {profile.title} lacks the bandwidth of {profile.main_memory.name}",
+                wanted='bandwidth = { value = ..., unit = "byte/s", source = "..." } in its last [[levels]]',
+                do="add it to a copy of the profile and pass that file, or run wattention calibrate on the machine",
+            )
+
+    def seconds(self, op: Operator) -> tuple[float, str]:
+        """Seconds of one call, and what binds them: ``compute``, ``NAME bandwidth``, ``timings``, ``nothing``."""
+        if op.kind == "view":
+            return 0.0, "nothing"
+        if self.calibrated and op.name != COST_RECORD:
+            return self._measured(op), "timings"
+        times = {"compute": op.flop / self._peak(op.dtype).value if op.flop else 0.0}
+        for inner, outer in zip(self.profile.levels, self.profile.levels[1:], strict=False):
+            traffic = traffic_of(op, inner.capacity_bytes)
+            if outer.bandwidth is not None and traffic is not None:
+                times[f"{outer.name} bandwidth"] = traffic.moved_bytes / outer.bandwidth.value
+        bound_by = max(times, key=lambda name: times[name])
+        return times[bound_by], bound_by
+
+    def _peak(self, dtype: str) -> Number:
+        peak = self.profile.peak.get(dtype) or self.profile.peak.get(_SAME_RATE.get(dtype, ""))
+        if peak is None:
+            known = ", ".join(self.profile.peak) or "none"
+            raise UserError(
+                f"the profile of {self.profile.title} has no peak rate for {dtype}",
+                got=f"rates for: {known}",
+                wanted=f'[peak] {dtype} = {{ value = ..., unit = "flop/s", source = "..." }}',
+                do="add it to a copy of the profile and pass that file, run wattention calibrate on the machine, "
+                "or choose another --precision",
+            )
+        return peak
+
+    def _measured(self, op: Operator) -> float:
+        name = op.name
+        if op.kind in ("attention", "attention-backward"):
+            name = f"{op.kind}-{'causal' if op.dims[-1] else 'full'}"
+        key = (name, op.dtype)
+        if key not in self._curves:
+            self._curves[key] = self._curve(name, op)
+        return self._curves[key](op)
+
+    def _curve(self, name: str, op: Operator) -> Callable[[Operator], float]:
+        dtypes = (op.dtype, _SAME_RATE.get(op.dtype, "float32"), "float32")
+        names: tuple[str, ...] = (name,)
+        if op.kind == "matmul":
+            names = (name, "bmm" if "bmm" in name else "mm")
+        elif op.kind == "memory":
+            names = (name, name.removesuffix("_"), f"{name}_", STANDS_FOR_OTHERS)
+        timings = next((t for n in names for d in dtypes if (t := self._timings.get((n, d))) is not None), None)
+        if timings is None:
+            raise UserError(
+                f"the profile of {self.profile.title} has no timings of {name} in {op.dtype}",
+                got=", ".join(sorted({f"{n} {d}" for n, d in self._timings})),
+                do="run wattention calibrate again on the machine",
+            )
+        if op.kind == "memory":
+            return _over_bytes(timings)
+        return _over_sizes(timings, _matmul_sizes if op.kind == "matmul" else _attention_sizes)
+
+
+def _over_bytes(timings: OperatorTimings) -> Callable[[Operator], float]:
+    points = sorted((point[0], point[-1]) for point in timings.points)
+    least = points[0][1]
+    sizes = [math.log(size) for size, _ in points]
+    # strictly positive, so that it has a logarithm: what lies below the start-up cost is noise
+    logs = [math.log(max(seconds - least, 1e-9)) for _, seconds in points]
+
+    def seconds(op: Operator) -> float:
+        if op.moved_bytes <= points[0][0]:
+            return 0.0
+        x = math.log(op.moved_bytes)
+        if x >= sizes[-1]:
+            return math.exp(logs[-1] + x - sizes[-1])
+        right = max(1, bisect_left(sizes, x))
+        share = (x - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
+        return math.exp(logs[right - 1] + share * (logs[right] - logs[right - 1]))
+
+    return seconds
+
+
+def _matmul_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], float]:
+    """Sizes that the rate depends on, and the work: (batch, m, n, k) and 2 m n k batch."""
+    batch, m, n, k = dims
+    return (batch, m, n, k), 2.0 * batch * m * n * k
+
+
+def _attention_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], float]:
+    """Sizes that the rate depends on, and the work: (copies, queries, keys, head dim) and pairs x dims."""
+    if len(dims) > 4:
+        batch, heads, _, queries, keys, key_dim, value_dim, _ = dims
+        copies, dim = batch * heads, (key_dim + value_dim) / 2
+    else:
+        copies, queries, keys, dim = dims
+    return (copies, queries, keys, dim), copies * queries * keys * dim
+
+
+def _over_sizes(timings: OperatorTimings, sizes_of: Callable[[Sequence[float]], Any]) -> Callable[[Operator], float]:
+    from scipy.interpolate import RBFInterpolator
+
+    least = min(point[-1] for point in timings.points)
+    places, rates = [], []
+    for *dims, seconds in timings.points:
+        if seconds > least * 1.2:
+            sizes, work = sizes_of(dims)
+            places.append(np.log2(sizes))
+            rates.append(math.log(work / (seconds - least)))
+    fit: Any = RBFInterpolator(  # type: ignore[no-untyped-call]
+        np.array(places), np.array(rates), kernel="linear", degree=0
+    )
+    low, high = min(rates), max(rates)
+
+    @cache
+    def rate(sizes: tuple[float, ...]) -> float:
+        return math.exp(min(high, max(low, float(fit(np.log2([sizes]))[0]))))
+
+    def seconds_of(op: Operator) -> float:
+        sizes, work = sizes_of(op.dims)
+        return work / rate(sizes) if work else 0.0
+
+    return seconds_of

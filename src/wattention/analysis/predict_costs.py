@@ -1,0 +1,336 @@
+"""From traces and a profile to a :class:`Prediction`; the formulas stand in :mod:`wattention.analysis.predict`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wattention.analysis.operator_time import OperatorClock
+from wattention.analysis.predict import (
+    Costs,
+    Energy,
+    LevelTraffic,
+    MemoryPrediction,
+    Prediction,
+    PredictionQuery,
+    RunTotals,
+    Workload,
+)
+from wattention.analysis.traffic import Traffic, traffic_of
+from wattention.core.operators import StepTrace
+from wattention.core.quantities import Absent, Quantity, Reading, predicted
+from wattention.hardware.profile import HardwareProfile, MemoryLevel, Number
+
+J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedModel:
+    """What tracing and the closed forms tell of one point, whatever the device."""
+
+    traces: Mapping[Workload, StepTrace]
+    doubled: StepTrace
+    """A training step of twice the batch."""
+    parameters: int
+    model_flop: int
+    """Of a training step: unmasked pairs, nothing recomputed."""
+    marks: tuple[str, ...] = ()
+
+
+def predict_costs(query: PredictionQuery, model: TracedModel, profile: HardwareProfile) -> Prediction:
+    """Return everything that is predicted of one point.
+
+    Raises:
+        UserError: the profile lacks a rate or a bandwidth without which no time can be told.
+    """
+    clock = clock_of(profile)
+    costs = {workload: _costs(workload, query, trace, clock) for workload, trace in model.traces.items()}
+    train = costs["train"]
+    run = None if query.run_tokens is None else _run_totals(query, train)
+    return Prediction(
+        query=query,
+        device=profile.title,
+        calibrated=clock.calibrated,
+        train=train,
+        prefill=costs["prefill"],
+        decode=costs["decode"],
+        memory=predict_memory(model.traces["train"], model.doubled, query, profile),
+        cache=predicted(model.traces["decode"].cache_bytes, "byte", f"traced: all layers after {query.tokens} tokens"),
+        parameters=predicted(model.parameters, "count", "closed forms of the model and of the mechanism's cost record"),
+        model_flop=predicted(model.model_flop, "flop", "closed forms: unmasked pairs, forward and twice that backward"),
+        run=run,
+        marks=(*model.marks, *_marks(profile, clock)),
+    )
+
+
+_CLOCKS: dict[int, tuple[HardwareProfile, OperatorClock]] = {}
+
+
+def clock_of(profile: HardwareProfile) -> OperatorClock:
+    """Return the clock of a profile; the fits of a calibrated one are made once."""
+    found = _CLOCKS.get(id(profile))
+    if found is None or found[0] is not profile:
+        found = _CLOCKS[id(profile)] = profile, OperatorClock(profile)
+    return found[1]
+
+
+def _marks(profile: HardwareProfile, clock: OperatorClock) -> Iterable[str]:
+    if not clock.calibrated:
+        yield "data-sheet rates: no kernel reaches all of them, so times (and energies) are lower limits"
+    if profile.launch_overhead is None:
+        yield "the profile has no launch overhead: short operators really take longer"
+    if profile.kind == "cpu":
+        yield "operators follow each other, each with its launch overhead"
+    else:
+        yield "launches overlap with execution: the longer of the two is the time"
+    recalled = sorted(name for name, number in _numbers(profile) if number.recalled)
+    if recalled:
+        yield f"figures of the profile that were not checked: {', '.join(recalled)}"
+
+
+def _numbers(profile: HardwareProfile) -> Iterable[tuple[str, Number]]:
+    named: list[tuple[str, Number | None]] = [("idle power", profile.idle_power), ("launch", profile.launch_overhead)]
+    named += [(f"peak {dtype}", number) for dtype, number in profile.peak.items()]
+    named += [(f"energy of {dtype}", number) for dtype, number in profile.flop_energy.items()]
+    for level in profile.levels:
+        named += [(f"{level.name} bandwidth", level.bandwidth), (f"{level.name} energy", level.energy)]
+    return ((name, number) for name, number in named if number is not None)
+
+
+def _costs(workload: Workload, query: PredictionQuery, trace: StepTrace, clock: OperatorClock) -> Costs:
+    profile = clock.profile
+    tokens = query.batch * (1 if workload == "decode" else query.tokens)
+    by_part: Counter[str] = Counter()
+    by_bound: Counter[str] = Counter()
+    for op in trace.operators:
+        seconds, bound_by = clock.seconds(op)
+        by_part[op.part] += seconds * op.times  # type: ignore[assignment]
+        by_bound[bound_by] += seconds * op.times  # type: ignore[assignment]
+    body = sum(by_part.values())
+    overhead = profile.launch_overhead
+    launch = 0.0 if overhead is None else trace.launches * overhead.value
+    total = body + launch if profile.kind == "cpu" else max(body, launch)
+    by_bound["launches"] = launch if profile.kind == "cpu" or launch > body else 0.0  # type: ignore[assignment]
+    how = f"{'timings of' if clock.calibrated else 'roofline of'} {profile.title}, {trace.launches} operators"
+    traffic = _traffic(trace, profile)
+    energy = _energy(trace, profile, total, traffic)
+    return Costs(
+        workload=workload,
+        tokens=tokens,
+        time=predicted(total, "s", how),
+        tokens_per_s=predicted(tokens / total, "token/s", how),
+        part_times={part: predicted(seconds, "s", how) for part, seconds in by_part.items() if seconds},
+        attention_time=predicted(by_part["attention"], "s", how),
+        launches=trace.launches,
+        launch_time=Absent("the profile has no launch overhead")
+        if overhead is None
+        else predicted(launch, "s", f"{trace.launches} operators x {overhead.value:g} s"),
+        bound_by=max(by_bound, key=lambda name: by_bound[name]),
+        hardware_flop=predicted(trace.flop, "flop", "traced: every product that runs"),
+        traffic=traffic,
+        energy=energy,
+        energy_per_token=_scaled(energy.total, 1 / tokens, "J/token"),
+        carbon_per_token=_carbon(_scaled(energy.total, 1 / tokens, "J/token"), query, "g/token"),
+    )
+
+
+def _traffic(trace: StepTrace, profile: HardwareProfile) -> tuple[LevelTraffic, ...]:
+    return tuple(
+        _level_traffic(trace, inner, outer) for inner, outer in zip(profile.levels, profile.levels[1:], strict=False)
+    )
+
+
+def _level_traffic(trace: StepTrace, inner: MemoryLevel, outer: MemoryLevel) -> LevelTraffic:
+    sums = {"all": Traffic(0.0, 0.0), "attention": Traffic(0.0, 0.0)}
+    for op in trace.operators:
+        found = traffic_of(op, inner.capacity_bytes)
+        if found is None:
+            none = Absent(f"the tiles of fused attention do not fit into {inner.name} ({inner.capacity_bytes} bytes)")
+            return LevelTraffic(
+                inner=inner.name, outer=outer.name, moved=none, bound=none, attention_moved=none, attention_bound=none
+            )
+        for name in ("all", "attention") if op.part == "attention" else ("all",):
+            moved, bound = sums[name]
+            sums[name] = Traffic(moved + op.times * found.moved_bytes, bound + op.times * found.bound_bytes)
+    how = f"two-level model, fast memory {inner.name} of {inner.capacity_bytes} bytes"
+    return LevelTraffic(
+        inner=inner.name,
+        outer=outer.name,
+        moved=predicted(sums["all"].moved_bytes, "byte", f"{how}; each operator by itself"),
+        bound=_bound(sums["all"].bound_bytes, how),
+        attention_moved=predicted(sums["attention"].moved_bytes, "byte", f"{how}; attention layers"),
+        attention_bound=_bound(sums["attention"].bound_bytes, how),
+    )
+
+
+def _bound(value: float, how: str) -> Quantity:
+    return Quantity(
+        value=value,
+        unit="byte",
+        origin="bound",
+        source=f"{how}; sum of each operator's own bound, not of a fused program",
+    )
+
+
+# --- energy -----------------------------------------------------------------------------------------------------------
+
+
+def _energy(trace: StepTrace, profile: HardwareProfile, seconds: float, traffic: Sequence[LevelTraffic]) -> Energy:
+    missing: list[str] = []
+    idle = _joules(profile.idle_power, seconds, "idle power x time", "idle_power", missing)
+    flop = _flop_energy(trace, profile, missing)
+    levels: dict[str, Reading] = {}
+    for level, moved in zip(profile.levels[1:], traffic, strict=True):
+        if isinstance(moved.moved, Absent):
+            levels[level.name] = moved.moved
+        else:
+            levels[level.name] = _joules(
+                level.energy, moved.moved.value, f"bytes from {level.name} x energy of a byte",
+                f"energy of level {level.name}", missing,
+            )  # fmt: skip
+    needed = (idle, flop, levels[profile.main_memory.name])
+    absent = [reading for reading in needed if isinstance(reading, Absent)]
+    total: Reading
+    if absent:
+        total = Absent(
+            f"the profile of {profile.title} lacks {', '.join(missing)}; give each as {{ value, unit, source }} in a "
+            "copy of the profile, or run wattention calibrate on a machine with an energy counter"
+        )
+    else:
+        parts = [reading for reading in (idle, flop, *levels.values()) if isinstance(reading, Quantity)]
+        left_out = [name for name, reading in levels.items() if isinstance(reading, Absent)]
+        how = "idle power x time + FLOPs x energy of one + bytes x energy of one"
+        total = _sum(parts, how + (f"; without the bytes of {', '.join(left_out)}" if left_out else ""))
+    return Energy(total=total, idle=idle, flop=flop, levels=levels, missing=tuple(missing))
+
+
+def _flop_energy(trace: StepTrace, profile: HardwareProfile, missing: list[str]) -> Reading:
+    flop: Counter[str] = Counter()
+    for op in trace.operators:
+        flop[op.dtype] += op.flop * op.times
+    parts = [
+        _joules(
+            profile.flop_energy.get(dtype),
+            count,
+            f"FLOPs in {dtype} x energy of one",
+            f"flop_energy of {dtype}",
+            missing,
+        )
+        for dtype, count in flop.items()
+        if count
+    ]
+    absent = next((part for part in parts if isinstance(part, Absent)), None)
+    return absent or _sum([part for part in parts if isinstance(part, Quantity)], "FLOPs x energy of one, by dtype")
+
+
+def _joules(number: Number | None, amount: float, how: str, name: str, missing: list[str]) -> Reading:
+    if number is None:
+        missing.append(name)
+        return Absent(f"the profile has no {name}")
+    return Quantity(
+        value=number.value * amount,
+        unit="J",
+        origin="predicted",
+        source=f"{how}; {number.source}",
+        low=None if number.low is None and number.high is None else (number.low or number.value) * amount,
+        high=None if number.low is None and number.high is None else (number.high or number.value) * amount,
+    )
+
+
+def _sum(parts: Sequence[Quantity], how: str) -> Quantity:
+    """Add quantities; where one has a range, so has the sum: all parts at their low and at their high ends."""
+    ranged = any(part.low is not None for part in parts)
+
+    def end(of: Callable[[Quantity], float | None]) -> float:
+        return math.fsum(part.value if (x := of(part)) is None else x for part in parts)
+
+    return Quantity(
+        value=math.fsum(part.value for part in parts),
+        unit=parts[0].unit if parts else "J",
+        origin="predicted",
+        source=how,
+        low=end(lambda part: part.low) if ranged else None,
+        high=end(lambda part: part.high) if ranged else None,
+    )
+
+
+def _scaled(reading: Reading, factor: float, unit: str, how: str = "") -> Reading:
+    if isinstance(reading, Absent):
+        return reading
+    return Quantity(
+        value=reading.value * factor,
+        unit=unit,
+        origin=reading.origin,
+        source=f"{reading.source}{how}",
+        low=None if reading.low is None else reading.low * factor,
+        high=None if reading.high is None else reading.high * factor,
+    )
+
+
+def _carbon(energy: Reading, query: PredictionQuery, unit: str) -> Reading:
+    if query.carbon_g_per_kwh is None:
+        return Absent("no carbon factor was given: it depends on grid and year, e.g. --carbon 380 --carbon-source ...")
+    return _scaled(
+        energy, query.carbon_g_per_kwh / J_PER_KWH, unit, f"; x {query.carbon_g_per_kwh:g} g/kWh, {query.carbon_source}"
+    )
+
+
+def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
+    assert query.run_tokens is not None
+    steps = query.run_tokens / train.tokens
+    how = f"; x {steps:.6g} steps"
+    energy = _scaled(train.energy.total, steps, "J", how)
+    return RunTotals(
+        tokens=query.run_tokens,
+        steps=steps,
+        time=_scaled(train.time, steps, "s", how),
+        energy=energy,
+        carbon=_carbon(energy, query, "g"),
+    )
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def predict_memory(
+    trace: StepTrace, doubled: StepTrace, query: PredictionQuery, profile: HardwareProfile
+) -> MemoryPrediction:
+    """Return the peak of live tensors of a training step, its parts, and what fits; ``doubled`` has twice the batch."""
+    phase, parts = trace.peak()
+    how = f"live tensors traced, peak in the phase: {phase}"
+    if query.memory_bytes is not None:
+        capacity: Quantity = predicted(query.memory_bytes, "byte", "given")
+    else:
+        level = profile.main_memory
+        capacity = predicted(level.capacity_bytes, "byte", f"{level.name} of {profile.title}: {level.capacity.source}")
+    peak = sum(parts.values())
+    return MemoryPrediction(
+        peak=predicted(peak, "byte", how),
+        parts={kind: predicted(size, "byte", how) for kind, size in parts.items()},
+        phase=phase,
+        capacity=capacity,
+        fits=peak <= capacity.value,
+        largest_batch=largest_batch(trace, doubled, query.batch, capacity.value),
+    )
+
+
+def largest_batch(trace: StepTrace, doubled: StepTrace, batch: int, capacity_bytes: float) -> int:
+    """Return the most sequences whose peak stays within a capacity, 0 where not even one does.
+
+    Every phase grows in proportion to the batch from what does not depend on it; two traces tell both.
+
+    Args:
+        trace, doubled: of ``batch`` and of twice as many sequences.
+        batch: sequences of the first trace.
+        capacity_bytes: what the peak may reach.
+    """
+    most = math.inf
+    for one, two in zip(trace.phase_bytes, doubled.phase_bytes, strict=True):
+        fixed = 2 * one - two
+        if fixed > capacity_bytes:
+            return 0
+        if two > one:
+            most = min(most, (capacity_bytes - fixed) * batch / (two - one))
+    return math.floor(most + 1e-9)

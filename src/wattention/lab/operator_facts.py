@@ -1,0 +1,166 @@
+"""What one call of a torch operator does: its kind, its sizes, its floating-point operations, the bytes it touches.
+
+Products count 2 m n k. A fused attention kernel multiplies the pairs of the tiles it visits: two products forward,
+five backward (Dao 2023, arXiv 2307.08691, algorithm 2). Everything else counts by the bytes of its operands and
+results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wattention.core.operators import Kind
+from wattention.mechanisms.costs import tiled_causal_pairs
+
+_VIEWS = frozenset({"_unsafe_view", "_reshape_alias", "lift_fresh", "detach_", "set_", "as_strided_"})
+_ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+_WRITTEN_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_"})
+_LOOKUPS = frozenset({"embedding", "index_select", "index", "gather"})
+"""Operators that read as many bytes of their source as they write."""
+_SCATTERS = frozenset({"scatter_", "scatter_add_", "scatter_add", "index_put_", "_index_put_impl_", "index_add_"})
+"""In-place operators that touch as many bytes of their target as they are given."""
+_PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
+"""Position of the two factors."""
+_ATTENTION = "_scaled_dot_product_"
+
+
+class OperatorFacts(NamedTuple):
+    """One call, without where in the model it happened."""
+
+    name: str
+    kind: Kind
+    dtype: str
+    dims: tuple[int, ...]
+    flop: int
+    read_bytes: int
+    written_bytes: int
+
+
+def operator_facts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, *, target: str) -> Any:
+    """Return the :class:`OperatorFacts` of a call.
+
+    Args:
+        func: torch's overload.
+        args, kwargs, out: what it was given and returned.
+        target: kind of device it is meant for; tiles of fused kernels differ.
+    """
+    name = func._schema.name.removeprefix("aten::").removesuffix("_out")
+    tensors = tuple(tensors_of((*args, *kwargs.values())))
+    results = tuple(tensors_of(out))
+    dtype = _dtype_name((*tensors, *results))
+    if func.is_view or name in _VIEWS or name in _ALLOCATIONS:
+        return OperatorFacts(name, "view", dtype, (), 0, 0, 0)
+    read, written = _touched(func, name, args, kwargs, results)
+    if name in _PRODUCTS:
+        first, second = (args[place] for place in _PRODUCTS[name])
+        batch = first.shape[0] if first.dim() == 3 else 1
+        m, k, n = first.shape[-2], first.shape[-1], second.shape[-1]
+        return OperatorFacts(name, "matmul", dtype, (batch, m, n, k), 2 * batch * m * n * k, read, written)
+    if name.startswith(_ATTENTION) and name != "_scaled_dot_product_attention_math":
+        return _attention_facts(func, name, dtype, args, kwargs, (read, written), target)
+    largest = max((*tensors, *results), key=lambda t: t.numel(), default=None)
+    dims = () if largest is None else tuple(largest.shape)
+    return OperatorFacts(name, "memory", dtype, dims, 0, read, written)
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors inside nested tuples and lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensors_of(part)
+
+
+def _dtype_name(tensors: tuple[Tensor, ...]) -> str:
+    """Name the dtype of the first floating tensor, or of the first one."""
+    floating = next((t for t in tensors if t.dtype.is_floating_point), None)
+    chosen = floating if floating is not None else next(iter(tensors), None)
+    return "none" if chosen is None else str(chosen.dtype).removeprefix("torch.")
+
+
+def distinct_bytes(x: Tensor) -> int:
+    """Bytes of the distinct elements a tensor refers to; expanded dimensions count once."""
+    size = x.element_size()
+    for length, stride in zip(x.shape, x.stride(), strict=True):
+        size *= length if stride or length == 0 else 1
+    return size
+
+
+def _touched(
+    func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Tensor, ...]
+) -> tuple[int, int]:
+    """Bytes read and written."""
+    read, mutated = [], []
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name in kwargs:
+            value = kwargs[argument.name]
+        elif place < len(args) and not argument.kwarg_only:
+            value = args[place]
+        else:
+            continue
+        alias = argument.alias_info
+        writes = alias is not None and alias.is_write
+        found = list(tensors_of(value))
+        if writes:
+            mutated += found
+        if not writes or not (argument.kwarg_only or name in _WRITTEN_ONLY):
+            read += found
+    if name in _LOOKUPS:
+        gathered = sum(map(distinct_bytes, results))
+        return gathered + sum(distinct_bytes(t) for t in read[1:]), gathered
+    if name in _SCATTERS:
+        given = sum(distinct_bytes(t) for t in read[1:])
+        return 2 * given, given
+    fresh = [] if mutated else list(results)
+    return sum(map(distinct_bytes, read)), sum(map(distinct_bytes, (*mutated, *fresh)))
+
+
+def _attention_facts(
+    func: Any,
+    name: str,
+    dtype: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    touched: tuple[int, int],
+    target: str,
+) -> OperatorFacts:
+    named = {a.name: kwargs.get(a.name, args[i] if i < len(args) else a.default_value)
+             for i, a in enumerate(func._schema.arguments)}  # fmt: skip
+    q, k, v = named["query"], named["key"], named["value"]
+    batch, heads, queries, key_dim = q.shape
+    kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
+    causal = bool(named["is_causal"])
+    if not causal:
+        pairs = queries * keys
+    elif target == "cpu":
+        pairs = tiled_causal_pairs(queries, keys)
+    else:
+        pairs = sum_of_causal_pairs(queries, keys)
+    backward = name.endswith("_backward")
+    widths = 3 * key_dim + 2 * value_dim if backward else key_dim + value_dim
+    return OperatorFacts(
+        name=name,
+        kind="attention-backward" if backward else "attention",
+        dtype=dtype,
+        dims=(batch, heads, kv_heads, queries, keys, key_dim, value_dim, int(causal)),
+        flop=2 * batch * heads * pairs * widths,
+        read_bytes=touched[0],
+        written_bytes=touched[1],
+    )
+
+
+def sum_of_causal_pairs(queries: int, keys: int) -> int:
+    """Unmasked pairs of one head when query t sees keys up to t."""
+    short = min(queries, keys)
+    return short * (short + 1) // 2 + (queries - short) * keys
+
+
+def dtype_bytes(name: str) -> int:
+    """Bytes of one element of a dtype by its name."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype.itemsize

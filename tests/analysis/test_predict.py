@@ -1,0 +1,250 @@
+"""Predictions: what is summed, what an interval takes, what is missing, and what a wrong question is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wattention.analysis.operator_time import OperatorClock
+from wattention.analysis.predict import PredictionQuery
+from wattention.analysis.predict_costs import TracedModel, largest_batch, predict_costs
+from wattention.analysis.traffic import operator_traffic, traffic_of
+from wattention.core.errors import UserError
+from wattention.core.operators import MEMORY_KINDS, MemoryPoint, Operator, StepTrace
+from wattention.core.quantities import Absent, Quantity
+from wattention.core.specs import ModelSpec
+from wattention.hardware.catalog import load_profile
+from wattention.hardware.profile import HardwareProfile
+
+SOURCE = "made up for a test"
+
+
+def number(value: float, unit: str, **ends: float) -> dict[str, Any]:
+    return {"value": value, "unit": unit, "source": SOURCE, **ends}
+
+
+def profile(**changes: Any) -> HardwareProfile:
+    """A device of round numbers: 1 Tflop/s, 100 GB/s, 10 us a launch, 10 W, 1 pJ a flop, 100 pJ a byte."""
+    fields: dict[str, Any] = {
+        "schema_version": 1, "title": "Round device", "kind": "gpu", "vendor": "none",
+        "levels": [
+            {"name": "shared", "holder": "block", "capacity": number(65536, "byte")},
+            {"name": "main", "holder": "device", "capacity": number(2**30, "byte"), "bandwidth": number(1e11, "byte/s"),
+             "energy": number(1e-10, "J/byte", low=5e-11, high=2e-10)},
+        ],
+        "peak": {"float32": number(1e12, "flop/s")},
+        "flop_energy": {"float32": number(1e-12, "J/flop", low=5e-13, high=2e-12)},
+        "launch_overhead": number(1e-5, "s"), "idle_power": number(10.0, "W"),
+    }  # fmt: skip
+    return HardwareProfile.model_validate({**fields, **changes})
+
+
+def matmul(size: int = 1024, times: int = 1) -> Operator:
+    return Operator(
+        name="mm", kind="matmul", part="mlp", stage="forward", dtype="float32", dims=(1, size, size, size),
+        flop=2 * size**3, read_bytes=8 * size**2, written_bytes=4 * size**2, times=times,
+    )  # fmt: skip
+
+
+def copy(moved: int, times: int = 1) -> Operator:
+    return Operator(
+        name="clone", kind="memory", part="attention", stage="forward", dtype="float32", dims=(moved // 8,), flop=0,
+        read_bytes=moved // 2, written_bytes=moved // 2, times=times,
+    )  # fmt: skip
+
+
+def step(*operators: Operator, fixed: int = 1000, each: int = 100) -> StepTrace:
+    zero = dict.fromkeys(MEMORY_KINDS, 0)
+    point = MemoryPoint(
+        phase="update", bytes_by_kind=zero | {"parameters": fixed, "activations": each}, layer_bytes=zero
+    )
+    return StepTrace(operators=operators, memory=(point,), further_layers=0)
+
+
+QUERY = PredictionQuery(
+    model=ModelSpec.preset("tiny"), mechanism="flash", tokens=100, batch=1, hardware="round", run_tokens=1e6
+)
+
+
+def predicted(trace: StepTrace, device: HardwareProfile, query: PredictionQuery = QUERY) -> Any:
+    doubled = step(*trace.operators, each=200)
+    model = TracedModel(
+        doubled=doubled, traces={"train": trace, "prefill": trace, "decode": trace}, parameters=1, model_flop=1
+    )
+    return predict_costs(query, model, device)
+
+
+def test_a_gpu_hides_launches_behind_execution_and_a_cpu_does_not() -> None:
+    trace = step(copy(10**8, times=3))  # 1 ms each
+    assert predicted(trace, profile()).train.time.value == pytest.approx(3e-3)
+    assert predicted(trace, profile(kind="cpu")).train.time.value == pytest.approx(3e-3 + 3e-5)
+    many = predicted(step(copy(800, times=1000)), profile()).train
+    assert many.time.value == pytest.approx(1e-2)
+    assert many.bound_by == "launches"
+
+
+def test_energy_is_idle_plus_operations_plus_bytes_with_both_ends_of_every_figure() -> None:
+    train = predicted(step(copy(10**8), matmul()), profile()).train
+    flop, moved = 2 * 1024**3, train.traffic[-1].moved.value
+    total = train.energy.total
+    assert total.value == pytest.approx(10 * train.time.value + flop * 1e-12 + moved * 1e-10)
+    assert total.low == pytest.approx(10 * train.time.value + flop * 5e-13 + moved * 5e-11)
+    assert total.high == pytest.approx(10 * train.time.value + flop * 2e-12 + moved * 2e-10)
+    assert train.energy_per_token.value == pytest.approx(total.value / 100)
+    run = predicted(step(copy(10**8), matmul()), profile()).run
+    assert run.steps == 1e4
+    assert run.energy.value == pytest.approx(1e4 * total.value)
+    assert isinstance(run.carbon, Absent)
+
+
+def test_carbon_needs_a_factor_and_names_its_source() -> None:
+    query = replace(QUERY, carbon_g_per_kwh=360.0, carbon_source="grid X 2024")
+    train = predicted(step(matmul()), profile(), query).train
+    assert train.carbon_per_token.value == pytest.approx(train.energy_per_token.value * 1e-4)
+    assert "grid X 2024" in train.carbon_per_token.source
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [({"idle_power": None}, "idle_power"), ({"flop_energy": {}}, "flop_energy of float32")],
+)
+def test_energy_is_absent_where_the_profile_lacks_a_figure_and_says_how_to_supply_it(
+    changes: dict[str, Any], missing: str
+) -> None:
+    total = predicted(step(matmul()), profile(**changes)).train.energy.total
+    assert isinstance(total, Absent)
+    assert missing in total.reason
+    assert "wattention calibrate" in total.reason
+
+
+def test_every_number_is_predicted_or_a_bound() -> None:
+    train = predicted(step(matmul(), copy(4096)), profile()).train
+    for level in train.traffic:
+        assert level.moved.origin == "predicted"
+        assert level.bound.origin == "bound"
+        assert level.bound.value <= level.moved.value
+    assert {train.time.origin, train.energy.total.origin, train.hardware_flop.origin} == {"predicted"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5000), st.integers(1, 50), st.integers(1, 10_000))
+def test_the_largest_batch_fits_and_one_more_does_not(capacity: int, each: int, fixed: int) -> None:
+    most = largest_batch(*(step(matmul(), fixed=fixed, each=n * each) for n in (3, 6)), 3, capacity)
+    for batch, fits in ((most, True), (most + 1, False)):
+        if batch > 0:
+            assert (fixed + batch * each <= capacity) == fits
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["attention", "attention-backward"]), st.sampled_from([64, 256, 1024]),
+    st.sampled_from([32, 64, 128]), st.booleans(), st.sampled_from([2**16, 2**18, 2**22]),
+)  # fmt: skip
+def test_no_kernel_moves_less_than_its_bound(kind: str, tokens: int, dim: int, causal: bool, capacity: int) -> None:
+    dims = (2, 4, 2, tokens, tokens, dim, dim, int(causal))
+    found = operator_traffic(kind, dims, "float32", 0, capacity)
+    assert found is not None
+    assert found.moved_bytes >= found.bound_bytes > 0
+
+
+def test_flash_attention_s_published_traffic_is_met() -> None:
+    """Dao et al. 2022, figure "HBM accesses": 4.4 GB; its algorithms move 4.06 to 5.15 GB."""
+    dims = (64, 16, 16, 1024, 1024, 64, 64, 0)
+    passes = [operator_traffic(kind, dims, "float16", 0, 163 * 1024) for kind in ("attention", "attention-backward")]
+    total = sum(one.moved_bytes for one in passes if one is not None)
+    assert 1e9 < total < 5.2e9  # the planner may beat the published order, never be worse
+    assert sum(one.bound_bytes for one in passes if one is not None) < total
+
+
+def test_views_move_nothing_and_tiles_that_do_not_fit_are_absent() -> None:
+    view = replace(copy(800), kind="view")
+    assert traffic_of(view, 100) == (0.0, 0.0)
+    assert operator_traffic("attention", (1, 1, 1, 64, 64, 64, 64, 1), "float32", 0, 8) is None
+    tiny = profile(levels=[{"name": "registers", "holder": "core", "capacity": number(8, "byte")},
+                           *profile().model_dump()["levels"]])  # fmt: skip
+    attention = replace(matmul(), kind="attention", dims=(1, 1, 1, 64, 64, 64, 64, 1))
+    level = predicted(step(attention), tiny).train.traffic[0]
+    assert isinstance(level.moved, Absent)
+    assert "registers" in level.moved.reason
+
+
+def test_a_profile_without_a_rate_or_a_bandwidth_says_what_to_add() -> None:
+    with pytest.raises(UserError, match="no peak rate for float32") as rate:
+        predicted(step(matmul()), profile(peak={}))
+    assert "[peak] float32" in str(rate.value)
+    levels = profile().model_dump(exclude_none=True)["levels"]
+    del levels[-1]["bandwidth"]
+    with pytest.raises(UserError, match="lacks the bandwidth of main") as bandwidth:
+        predicted(step(matmul()), profile(levels=levels))
+    assert "wattention calibrate" in str(bandwidth.value)
+
+
+# --- calibrated profiles ----------------------------------------------------------------------------------------------
+
+
+def calibrated(*timings: dict[str, Any]) -> HardwareProfile:
+    return profile(kind="cpu", timings=[{"dtype": "float32", "source": SOURCE, **one} for one in timings])
+
+
+ADD = {"operator": "add", "axes": ["bytes"], "points": [[1e3, 2e-6], [1e6, 1.02e-4], [1e7, 1.002e-3]]}
+MM = {
+    "operator": "mm",
+    "axes": ["batch", "m", "n", "k"],
+    "points": [
+        [1, 8, 8, 8, 1e-6],
+        [1, 256, 256, 256, 1e-6 + 2 * 256**3 / 5e10],
+        [1, 2048, 2048, 2048, 2 * 2048**3 / 1e11],
+    ],
+}
+
+
+def test_timings_are_met_at_their_own_sizes_without_the_start_up() -> None:
+    clock = OperatorClock(calibrated(ADD, MM))
+    assert clock.seconds(copy(10**6)) == (pytest.approx(1e-4), "timings")
+    assert clock.seconds(copy(10**3))[0] == 0
+    assert clock.seconds(copy(10**9))[0] == pytest.approx(0.1)  # in proportion beyond the last point
+    assert clock.seconds(matmul(256))[0] == pytest.approx(2 * 256**3 / 5e10)
+    assert clock.seconds(matmul(2048))[0] == pytest.approx(2 * 2048**3 / 1e11, rel=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(10**3, 10**9), st.integers(10**3, 10**9))
+def test_more_bytes_never_take_less_time(a: int, b: int) -> None:
+    clock = OperatorClock(calibrated(ADD))
+    few, many = sorted((a - a % 2, b - b % 2))
+    assert clock.seconds(copy(few))[0] <= clock.seconds(copy(many))[0] * (1 + 1e-12)
+
+
+def test_a_rate_between_two_measured_ones_lies_between_them() -> None:
+    clock = OperatorClock(calibrated(ADD, MM))
+    for size in (300, 512, 1000, 4096):
+        rate = 2 * size**3 / clock.seconds(matmul(size))[0]
+        assert 4.9e10 < rate < 1.01e11
+
+
+def test_a_calibrated_profile_without_a_product_says_to_calibrate_again() -> None:
+    with pytest.raises(UserError, match="no timings of mm in float32"):
+        OperatorClock(calibrated(ADD)).seconds(matmul())
+
+
+def test_timings_must_fit_their_axes(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="points of add want 1 sizes"):
+        calibrated({**ADD, "points": [[1.0, 2.0, 3.0]]})
+
+
+def test_catalogue_gpus_can_be_asked() -> None:
+    for name in ("a100-80", "h100-sxm", "rtx-4090"):
+        assert OperatorClock(load_profile(name)).seconds(copy(10**9))[0] > 0
+
+
+def test_quantities_with_a_range_keep_it_inside() -> None:
+    total = predicted(step(matmul()), profile()).train.energy.total
+    assert isinstance(total, Quantity)
+    assert total.low is not None
+    assert total.high is not None
+    assert total.low < total.value < total.high
