@@ -21,13 +21,6 @@ from wattention.study.store import RunFolder, read_run
 
 TESTS = Path(__file__).parents[1]
 
-pytestmark = [
-    # Ray leaves sockets and log files to the interpreter's end, and says so only to the garbage collector
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
-]
-
 
 @pytest.fixture(autouse=True, scope="module")
 def _workers_find_the_fakes():

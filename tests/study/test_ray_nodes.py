@@ -17,13 +17,6 @@ from wattention.study.store import RunFolder
 
 TESTS = Path(__file__).parents[1]
 
-pytestmark = [
-    # Ray leaves sockets, log files and processes to the interpreter's end, and tells only the garbage collector
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
-]
-
 
 @pytest.fixture
 def cluster(monkeypatch):
