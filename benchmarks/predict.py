@@ -92,7 +92,7 @@ def measure(point: Point, *, with_memory: bool) -> dict[str, Any]:
                 start = time.perf_counter()
                 trainer.step()
                 seconds.append(time.perf_counter() - start)
-    others = window.readings["others_share"].to_json().get("value")
+    others = window.readings["other_cpu_share"].to_json().get("value")
     found: dict[str, Any] = {"step_s": seconds, "others_share": others}
     if with_memory:
         found["peak_bytes"] = measure_peak_tensor_bytes(trainer.step).to_json()["value"]
