@@ -37,7 +37,7 @@ MODELS: dict[str, dict[str, int]] = {
     "medium": {"layers": 6, "heads": 6, "width": 384, "vocabulary": 8192},
 }
 LENGTHS = (256, 512, 1024, 2048, 4096)
-LEAST_STEPS, MOST_STEPS, LEAST_S = 3, 25, 0.5
+LEAST_STEPS, MOST_STEPS, LEAST_S, WARM_S = 3, 25, 0.5, 0.3
 """Steps of a visit: enough for a median, and long enough to tell what other processes used."""
 DISTURBED = 0.05
 """Share of the machine used by others from which a visit counts only where a point has no better one."""
@@ -70,7 +70,7 @@ class Point:
 
 
 def measure(point: Point, *, with_memory: bool) -> dict[str, Any]:
-    """Return one visit: seconds of a few steps after two others, what others used, the peak where asked for."""
+    """Return one visit: seconds of a few steps after some others, what others used, the peak where asked for."""
     from wattention.data.task import open_batches
     from wattention.lab.training import Trainer
     from wattention.mechanisms.base import MECHANISMS
@@ -82,7 +82,10 @@ def measure(point: Point, *, with_memory: bool) -> dict[str, Any]:
     batches = open_batches(data, vocabulary=point.spec.vocabulary, batch=point.batch, tokens=point.tokens, order_seed=0)
     training = TrainingSpec(batch=point.batch, steps=1000)
     trainer = Trainer(GPT2(point.spec, MECHANISMS.load(point.mechanism)), batches, training)
-    for _ in range(2):
+    warm = time.monotonic() + WARM_S
+    for number in itertools.count():
+        if number >= 2 and time.monotonic() > warm:
+            break
         trainer.step()
     seconds: list[float] = []
     with Panel.open("cpu") as panel:
@@ -206,6 +209,8 @@ def main() -> None:
     def save() -> None:
         write_result("predict", {"profile": Path(args.profile).read_text().splitlines()[1], "measured": kept})
 
+    if args.minutes > 0:  # what a process does first is slow, whatever it is
+        measure(points[0], with_memory=False)
     end = time.monotonic() + 60 * args.minutes
     visit(points, kept, rounds=args.rounds, end=end, save=save)
     for point in everything:
