@@ -37,7 +37,10 @@ MODELS: dict[str, dict[str, int]] = {
     "medium": {"layers": 6, "heads": 6, "width": 384, "vocabulary": 8192},
 }
 LENGTHS = (256, 512, 1024, 2048, 4096)
-STEPS_OF_A_VISIT = 3
+LEAST_STEPS, MOST_STEPS, LEAST_S, WARM_S = 3, 25, 0.5, 0.3
+"""Steps of a visit: enough for a median, and long enough to tell what other processes used."""
+DISTURBED = 0.05
+"""Share of the machine used by others from which a visit counts only where a point has no better one."""
 CLEAR = 0.10
 """Relative difference from which a pair has a right order."""
 
@@ -67,25 +70,33 @@ class Point:
 
 
 def measure(point: Point, *, with_memory: bool) -> dict[str, Any]:
-    """Return the seconds of a few steps after two others, and the peak of live tensors where asked for."""
+    """Return one visit: seconds of a few steps after some others, what others used, the peak where asked for."""
     from wattention.data.task import open_batches
     from wattention.lab.training import Trainer
     from wattention.mechanisms.base import MECHANISMS
     from wattention.meters.tensor_memory import measure_peak_tensor_bytes
+    from wattention.meters.window import Panel
     from wattention.model.gpt2 import GPT2
 
     data = DataSpec(max_bytes=2**20, heldout_tokens=4096)
     batches = open_batches(data, vocabulary=point.spec.vocabulary, batch=point.batch, tokens=point.tokens, order_seed=0)
     training = TrainingSpec(batch=point.batch, steps=1000)
     trainer = Trainer(GPT2(point.spec, MECHANISMS.load(point.mechanism)), batches, training)
-    for _ in range(2):
+    warm = time.monotonic() + WARM_S
+    for number in itertools.count():
+        if number >= 2 and time.monotonic() > warm:
+            break
         trainer.step()
-    seconds = []
-    for _ in range(STEPS_OF_A_VISIT):
-        start = time.perf_counter()
-        trainer.step()
-        seconds.append(time.perf_counter() - start)
-    found: dict[str, Any] = {"step_s": seconds}
+    seconds: list[float] = []
+    with Panel.open("cpu") as panel:
+        window = panel.window()
+        with window:
+            while len(seconds) < LEAST_STEPS or (sum(seconds) < LEAST_S and len(seconds) < MOST_STEPS):
+                start = time.perf_counter()
+                trainer.step()
+                seconds.append(time.perf_counter() - start)
+    others = window.readings["other_cpu_share"].to_json().get("value")
+    found: dict[str, Any] = {"step_s": seconds, "others_share": others}
     if with_memory:
         found["peak_bytes"] = measure_peak_tensor_bytes(trainer.step).to_json()["value"]
     return found
@@ -104,18 +115,21 @@ def predict(point: Point, profile: str) -> dict[str, float]:
 
 
 def visit(points: list[Point], kept: dict[str, Any], *, rounds: int, end: float, save: Any) -> None:
-    """Visit every point in each round until time is up; a point is left out of a round it was already visited in."""
+    """Visit every point in each round until time is up, but those that already have so many undisturbed visits."""
     for number in range(rounds):
-        order = [p for p in points if len(kept.get(p.key, {}).get("step_s", ())) < (number + 1) * STEPS_OF_A_VISIT]
+        order = [p for p in points if len(_quiet(kept.get(p.key, {"visits": []})["visits"])) <= number]
         random.Random(number).shuffle(order)
         for point in order:
             if time.monotonic() > end:
                 return
-            entry = kept.setdefault(point.key, {"step_s": []})
+            entry = kept.setdefault(point.key, {"visits": []})
             found = measure(point, with_memory="peak_bytes" not in entry)
-            entry["step_s"] += found.pop("step_s")
-            entry.update(found)
-            print(f"round {number + 1}: {point.key}: {statistics.median(entry['step_s']):.4f} s", flush=True)
+            if "peak_bytes" in found:
+                entry["peak_bytes"] = found.pop("peak_bytes")
+            entry["visits"].append(found)
+            print(
+                f"round {number + 1}: {point.key}: {_seconds(entry):.4f} s, others {found['others_share']}", flush=True
+            )
             save()
 
 
@@ -141,6 +155,9 @@ def summarise(points: list[Point], kept: dict[str, Any]) -> dict[str, Any]:
     absolute = sorted(abs(e) for e in time_errors.values())
     return {
         "points": len(seen),
+        "points_without_an_undisturbed_visit": sum(not _quiet(kept[p.key]["visits"]) for p in seen),
+        "visits": sum(len(kept[p.key]["visits"]) for p in seen),
+        "disturbed_visits": sum(len(kept[p.key]["visits"]) - len(_quiet(kept[p.key]["visits"])) for p in seen),
         "time_error_median": statistics.median(absolute) if absolute else None,
         "time_error_bias_median": statistics.median(time_errors.values()) if absolute else None,
         "time_error_worst": max(time_errors.items(), key=lambda kv: abs(kv[1]), default=None),
@@ -152,8 +169,14 @@ def summarise(points: list[Point], kept: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _quiet(visits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The visits during which others left the machine alone."""
+    return [one for one in visits if one["others_share"] is not None and one["others_share"] <= DISTURBED]
+
+
 def _seconds(entry: dict[str, Any]) -> float:
-    return statistics.median(entry["step_s"])
+    """The median step of the undisturbed visits; of all where none was undisturbed."""
+    return statistics.median(s for one in _quiet(entry["visits"]) or entry["visits"] for s in one["step_s"])
 
 
 def _settle(threads: int) -> None:
@@ -186,6 +209,8 @@ def main() -> None:
     def save() -> None:
         write_result("predict", {"profile": Path(args.profile).read_text().splitlines()[1], "measured": kept})
 
+    if args.minutes > 0:  # what a process does first is slow, whatever it is
+        measure(points[0], with_memory=False)
     end = time.monotonic() + 60 * args.minutes
     visit(points, kept, rounds=args.rounds, end=end, save=save)
     for point in everything:

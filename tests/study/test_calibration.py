@@ -10,7 +10,7 @@ import pytest
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.hardware.profile import read_profile
-from wattention.lab.calibration import CacheLevel, OperatorTiming, lower_quartile, measure_levels, time_probe
+from wattention.lab.calibration import CacheLevel, OperatorTiming, measure_levels, time_probe
 from wattention.lab.energy_loads import LoadWindow, fit_energy
 from wattention.lab.operator_probes import attention_probes, memory_probes, product_probes
 from wattention.study.calibration import Calibration, profile_toml, run_calibration
@@ -116,8 +116,3 @@ def test_levels_grow_outwards_and_slow_down() -> None:
 def test_too_little_time_is_refused() -> None:
     with pytest.raises(UserError, match="too little time"):
         run_calibration(seconds=1, threads=1)
-
-
-def test_the_lower_quartile_ignores_slow_neighbours() -> None:
-    assert lower_quartile([1.0, 9.0, 1.1, 9.0]) == 1.0
-    assert lower_quartile([3.0]) == 3.0

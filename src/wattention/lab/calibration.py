@@ -1,8 +1,9 @@
 """Time this machine's operators, memory levels and launches: the raw material of a hardware profile of its own.
 
 Each call is timed by itself, after a short pause in which threads go to sleep as they do between the operators of a
-real step, on operands drawn in turn from a pool larger than a core's private caches. The lower quartile counts:
-a neighbour can only ever add time. The share of other processes is told, so that a disturbed calibration can be seen.
+real step, on operands drawn in turn from a pool larger than a core's private caches, at least three sets of them. The
+median counts, as it does for measured steps. The share of other processes is told, so that a disturbed calibration can
+be seen.
 
 Launch overhead: training steps of a model so small that nothing else costs, one for every built-in mechanism, divided
 by the number of operators that their traces count.
@@ -29,7 +30,8 @@ from wattention.mechanisms.base import MECHANISMS
 from wattention.model.gpt2 import GPT2
 
 POOL_BYTES = 2**23
-MOST_COPIES = 32
+LEAST_COPIES, MOST_COPIES = 3, 32
+"""At least three, because what an operator reads was last touched a few operators of its own size ago."""
 LEAST_SAMPLES, MOST_SAMPLES = 3, 25
 AXES = {
     "product": ("batch", "m", "n", "k"),
@@ -101,9 +103,9 @@ def time_probe(probe: Probe, *, budget_s: float) -> OperatorTiming:
     with _Watch() as watch:
         first()
     (facts,) = watch.seen
-    copies = max(1, min(MOST_COPIES, POOL_BYTES // max(1, watch.operand_bytes)))
+    copies = max(LEAST_COPIES, min(MOST_COPIES, POOL_BYTES // max(1, watch.operand_bytes)))
     calls = [first, *(probe.build() for _ in range(copies - 1))]
-    seconds = lower_quartile(time_calls(calls, budget_s=budget_s))
+    seconds = statistics.median(time_calls(calls, budget_s=budget_s))
     axes, sizes = _axes_of(facts)
     return OperatorTiming(
         operator=probe.operator, dtype=probe.dtype, axes=axes, sizes=sizes, flop=facts.flop, seconds=seconds
@@ -142,11 +144,6 @@ def _pause() -> None:
         pass
 
 
-def lower_quartile(samples: Sequence[float]) -> float:
-    """Return the lower quartile, the smaller sample where it falls between two."""
-    return sorted(samples)[(len(samples) - 1) // 4]
-
-
 # --- launches ---------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +174,7 @@ def time_launch(*, steps: int = 9) -> tuple[float, int]:
             start = time.perf_counter()
             trainer.step()
             samples.append(time.perf_counter() - start)
-        seconds += lower_quartile(samples)
+        seconds += statistics.median(samples)
         launches += trace("train", model, mechanism, config, tokens=8, batch=1, precision="float32").launches
     return seconds / launches, launches
 
@@ -185,7 +182,7 @@ def time_launch(*, steps: int = 9) -> tuple[float, int]:
 # --- memory levels ----------------------------------------------------------------------------------------------------
 
 
-def copy_bandwidth(working_set_bytes: int, *, threads: int, seconds: float = 0.15) -> float:
+def copy_bandwidth(working_set_bytes: int, *, threads: int, seconds: float = 0.3) -> float:
     """Bytes read and written a second by all threads, each copying back and forth within its share of a working set."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -202,7 +199,7 @@ def copy_bandwidth(working_set_bytes: int, *, threads: int, seconds: float = 0.1
             start = time.perf_counter()
             list(pool.map(lambda pair: kernel(*pair, rounds), arrays))
             rates.append(threads * rounds * words * 16 / (time.perf_counter() - start))
-    return statistics.quantiles(rates, n=4)[2] if len(rates) > 1 else rates[0]
+    return max(rates)  # a neighbour can only ever take some away
 
 
 def _copy_kernel() -> Callable[..., None]:

@@ -121,7 +121,7 @@ def measure_machine(*, seconds: float, threads: int, on_progress: Callable[[floa
         launches=launches,
         levels=tuple(levels),
         energy=energy,
-        others_share=window.readings.get("others_share", Absent("no meter tells the share of other processes")),
+        others_share=window.readings["other_cpu_share"],
         environment=environment,
         took_s=time.monotonic() - start,
     )
