@@ -17,24 +17,22 @@ Bytes are those of distinct storages, from their creation to their end; scratch 
 from __future__ import annotations
 
 import contextlib
-import weakref
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
-from typing import Any, Literal, Self
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.errors import UserError
 from wattention.core.operators import MEMORY_KINDS, MemoryKind, MemoryPoint, Operator, Part, Stage, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
-from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
+from wattention.lab.operator_facts import OperatorFacts, tensors_of
+from wattention.lab.operator_recorder import Log, Place, Recorder
 from wattention.lab.stand_in import record_operators, stand_in
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
@@ -42,194 +40,6 @@ from wattention.mechanisms.target import traced_for
 from wattention.model.gpt2 import GPT2
 
 Workload = Literal["train", "prefill", "decode"]
-
-
-@cache
-def _is_composite(func: Any) -> bool:
-    """Whether an operator is made of others, which a pass without autograd hands over whole."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where in the model an operator belongs; ``in_layer`` where it is one of every layer."""
-
-    part: Part
-    in_layer: bool = False
-
-
-@dataclass(kw_only=True)
-class _Log:
-    """What a run leaves: operators with their place, and storages as they come and go."""
-
-    operators: Counter[tuple[OperatorFacts, _Place, Stage]] = field(default_factory=Counter)
-    kinds: list[MemoryKind] = field(default_factory=list)
-    """Of each storage, in the order they came."""
-    events: list[tuple[str, int, int]] = field(default_factory=list)
-    """(phase, storage, bytes), negative when freed; ("mark", 0, 0) where the layer's forward pass begins and ends."""
-
-
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes the log; ``stage`` and ``place`` are kept by whoever runs the model."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.target = target
-        self.log = _Log()
-        self.stage: Stage = "forward"
-        self.place = _Place("embedding")
-        self.boundaries: list[tuple[int, _Place]] = []
-        self.layer_storages: set[int] = set()
-        """Parameters of the layer, their gradients and moments."""
-        self._storages: dict[int, tuple[int, Any]] = {}
-        self._sequence: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func.namespace in ("prim", "profiler"):  # a question about the tensor, or a mark: not an operator
-            return func(*args, **kwargs)
-        if _is_composite(func):
-            with self:
-                return func.decompose(*args, **kwargs)
-        out = func(*args, **kwargs)
-        if self.stage == "backward":
-            self.place = self._place_of_node()
-        facts = operator_facts(func, args, kwargs, out, target=self.target)
-        for share, place in self._shares(facts, args):
-            self.log.operators[share, place, self.stage] += 1
-        if facts.kind != "view" or "empty" in facts.name:
-            for tensor in tensors_of(out):
-                self.track(tensor, self._kind_here())
-        return out
-
-    def enter(self, place: _Place) -> None:
-        """Say where the following forward operators belong."""
-        self.place = place
-        self.boundaries.append((torch._C._autograd._get_sequence_nr(), place))
-
-    def mark(self) -> None:
-        """Say that the layer's forward pass begins or ends here."""
-        self.log.events.append(("mark", 0, 0))
-
-    def track(self, tensor: Tensor, kind: MemoryKind) -> None:
-        """Follow a storage from here to its end, once."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self._storages:
-            return
-        number, size = len(self.log.kinds), storage.nbytes()
-        self.log.kinds.append(kind)
-        self.log.events.append((self._phase(), number, size))
-        self._storages[key] = number, weakref.ref(storage, partial(self._freed, key, size))
-
-    def retag(self, tensor: Tensor, kind: MemoryKind) -> None:
-        """Say what a storage turned out to be."""
-        found = self._storages.get(tensor.untyped_storage()._cdata)
-        if found is not None:
-            self.log.kinds[found[0]] = kind
-
-    def _freed(self, key: int, size: int, _: object) -> None:
-        number, _ = self._storages.pop(key)
-        self.log.events.append((self._phase(), number, -size))
-
-    def _phase(self) -> str:
-        if self.stage == "update":
-            return "update"
-        return f"{self.stage}, {'layer' if self.place.in_layer else self.place.part}"
-
-    def _kind_here(self) -> MemoryKind:
-        if self.place.part == "attention":
-            return "attention"
-        return "logits" if self.place.part == "head" else "activations"
-
-    def _place_of_node(self) -> _Place:
-        node: Any = torch._C._current_autograd_node()
-        number = 2**63 if node is None else node._sequence_nr()
-        if number >= 2**62:  # the root, and the accumulation of a gradient just made
-            return self.place
-        if len(self._sequence) != len(self.boundaries):
-            self._sequence = [start for start, _ in self.boundaries]
-        return self.boundaries[max(0, bisect_right(self._sequence, number) - 1)][1]
-
-    def _shares(self, facts: OperatorFacts, args: Any) -> Iterator[tuple[OperatorFacts, _Place]]:
-        """Say whose operator it is; one over the parameters of all layers is split, so that it grows with them."""
-        if self.stage != "update":
-            yield facts, self.place
-            return
-        sizes: Counter[bool] = Counter()
-        for tensor in tensors_of(args):
-            sizes[tensor.untyped_storage()._cdata in self.layer_storages] += tensor.nbytes
-        total = sum(sizes.values()) or 1
-        for in_layer, size in sizes.items() or ((False, 1),):
-            read, written = (round(part * size / total) for part in (facts.read_bytes, facts.written_bytes))
-            yield facts._replace(read_bytes=read, written_bytes=written), _Place("optimiser", in_layer)
-
-
-class _FakeGPT2(GPT2):
-    """The model, which is already where it belongs."""
-
-    def to(self, *_: Any, **__: Any) -> Self:
-        """Return itself."""
-        return self
-
-
-class _FakeTrainer(Trainer):
-    """The trainer itself, with batches that have no contents."""
-
-    def __init__(self, model: GPT2, spec: TrainingSpec, shape: tuple[int, int]) -> None:
-        self._shape = shape
-        super().__init__(model, _NoBatches(), spec)  # type: ignore[arg-type]
-
-    def _to_device(self, batch: Any) -> tuple[Tensor, Tensor]:
-        return _no_tokens(self._shape), _no_tokens(self._shape)
-
-    def _seed_dropout(self, step: int) -> None:
-        """Leave the generators of this process alone."""
-
-
-class _NoBatches:
-    def train(self, index: int) -> None:
-        """Return nothing: sizes are known."""
-
-
-def _no_tokens(shape: tuple[int, int]) -> Tensor:
-    return torch.empty(shape, dtype=torch.long)
-
-
-class _CudaChoices(TorchFunctionMode):
-    """What torch does differently on CUDA: which fused kernel it takes, and softmax in float32 under autocast.
-
-    Flash for 16-bit floats without a mask, else the memory-efficient kernel; shared heads are written out before.
-    Source: torch 2.6 to 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and autocast_mode.h; recalled, not
-    checked.
-    """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is nn.functional.scaled_dot_product_attention:
-            return _cuda_attention(*args, **kwargs)
-        if func in (torch.softmax, torch.log_softmax) and torch.is_autocast_enabled("cpu"):
-            args = (args[0].float(), *args[1:])
-        return func(*args, **kwargs)
-
-
-def _cuda_attention(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
-    if enable_gqa and q.shape[1] != k.shape[1]:
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    aten = torch.ops.aten
-    if attn_mask is None and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= 256:
-        flash: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
-        return flash
-    bias = None
-    if attn_mask is not None:
-        B, H, T, _ = q.shape
-        bias = attn_mask.to(q.dtype).expand(B, H, T, k.shape[2])
-    return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
-        q, k, v, bias, torch.is_grad_enabled(), dropout_p, is_causal, scale=scale
-    )[0]
 
 
 @lru_cache(maxsize=512)
@@ -289,8 +99,8 @@ def _traced(
         stack.enter_context(torch.random.fork_rng([]))
         stack.enter_context(FakeTensorMode())
         if target != "cpu":
-            stack.enter_context(_CudaChoices())
-        net = _FakeGPT2(traced, mechanism, config)
+            stack.enter_context(CudaChoices())
+        net = FakeGPT2(traced, mechanism, config)
         if workload == "train":
             recorder = _trace_training(net, size, precision, target)
             cache_bytes = 0
@@ -304,14 +114,14 @@ def _traced(
     )
 
 
-def _trace_training(net: GPT2, size: tuple[int, int], precision: Any, target: str) -> _Recorder:
+def _trace_training(net: GPT2, size: tuple[int, int], precision: Any, target: str) -> Recorder:
     spec = TrainingSpec(batch=size[0], tokens=size[1], precision=precision, steps=10, warmup_steps=0)
-    trainer = _FakeTrainer(net, spec, size)
+    trainer = FakeTrainer(net, spec, size)
     for parameter in net.parameters():  # so that the moments exist
         parameter.grad = torch.empty_like(parameter)
     trainer.optimizer.step()
     trainer.optimizer.zero_grad(set_to_none=True)
-    recorder = _Recorder(target)
+    recorder = Recorder(target)
     _own(recorder, net, trainer.optimizer)
     with _followed(net, recorder), _stages(net, trainer, recorder), recorder:
         trainer.step()
@@ -320,23 +130,23 @@ def _trace_training(net: GPT2, size: tuple[int, int], precision: Any, target: st
 
 def _trace_inference(
     net: GPT2, workload: Workload, size: tuple[int, int], precision: Any, target: str
-) -> tuple[_Recorder, int]:
+) -> tuple[Recorder, int]:
     batch, tokens = size
     net.eval()
-    recorder = _Recorder(target)
+    recorder = Recorder(target)
     _own(recorder, net, None)
     half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
     with torch.no_grad(), half:  # not inference mode, where composite operators arrive whole and lose the autocast
         caches = net.new_caches(batch)
         if workload == "decode" and tokens > 1:
-            net.feed(_no_tokens((batch, tokens - 1)), caches)
-        fed = _no_tokens((batch, tokens if workload == "prefill" else 1))
+            net.feed(no_tokens((batch, tokens - 1)), caches)
+        fed = no_tokens((batch, tokens if workload == "prefill" else 1))
         with _followed(net, recorder), recorder:
             net.feed(fed, caches)
     return recorder, sum(cache.nbytes for cache in caches)
 
 
-def _own(recorder: _Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None) -> None:
+def _own(recorder: Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None) -> None:
     """Track what is alive before the step, and know what belongs to the layer."""
     in_layer = {id(p) for p in net.blocks.parameters()}
     for tensor in (*net.parameters(), *net.buffers()):
@@ -351,16 +161,16 @@ def _own(recorder: _Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None
 
 
 @contextlib.contextmanager
-def _followed(net: GPT2, recorder: _Recorder) -> Iterator[None]:
+def _followed(net: GPT2, recorder: Recorder) -> Iterator[None]:
     """Keep the recorder's place in step with the forward pass; hooks hold no tensors."""
     handles = []
 
-    def follow(module: nn.Module, inside: _Place, after: _Place) -> None:
+    def follow(module: nn.Module, inside: Place, after: Place) -> None:
         handles.append(module.register_forward_pre_hook(lambda *_: recorder.enter(inside)))
         handles.append(module.register_forward_hook(lambda *_: recorder.enter(after)))
 
     (block,) = net.blocks
-    rest = _Place("residual", True)
+    rest = Place("residual", True)
 
     def begin() -> None:
         recorder.mark()
@@ -368,11 +178,11 @@ def _followed(net: GPT2, recorder: _Recorder) -> Iterator[None]:
 
     parts: dict[str, Part] = {"norm1": "norm", "norm2": "norm", "attention": "attention", "mlp": "mlp"}
     for name, part in parts.items():
-        follow(block.get_submodule(name), _Place(part, True), rest)
+        follow(block.get_submodule(name), Place(part, True), rest)
     handles.append(block.register_forward_pre_hook(lambda *_: begin()))
     handles.append(block.register_forward_hook(lambda *_: recorder.mark()))
-    follow(net.norm, _Place("norm"), _Place("head"))
-    recorder.enter(_Place("embedding"))
+    follow(net.norm, Place("norm"), Place("head"))
+    recorder.enter(Place("embedding"))
     try:
         yield
     finally:
@@ -381,7 +191,7 @@ def _followed(net: GPT2, recorder: _Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stages(net: GPT2, trainer: Trainer, recorder: _Recorder) -> Iterator[None]:
+def _stages(net: GPT2, trainer: Trainer, recorder: Recorder) -> Iterator[None]:
     """Tell the recorder where the backward pass begins and where the update does."""
     backward = Tensor.backward
     clip = nn.utils.clip_grad_norm_
@@ -409,7 +219,7 @@ def _stages(net: GPT2, trainer: Trainer, recorder: _Recorder) -> Iterator[None]:
         nn.utils.clip_grad_norm_ = clip
 
 
-def _operators(log: _Log, layers: int) -> tuple[Operator, ...]:
+def _operators(log: Log, layers: int) -> tuple[Operator, ...]:
     """Join equal operators; those of the traced layer stand for all layers."""
     joined: Counter[tuple[OperatorFacts, Part, Stage]] = Counter()
     for (facts, place, stage), times in log.operators.items():
@@ -420,7 +230,7 @@ def _operators(log: _Log, layers: int) -> tuple[Operator, ...]:
     )
 
 
-def _memory_points(log: _Log, net: GPT2) -> tuple[MemoryPoint, ...]:
+def _memory_points(log: Log, net: GPT2) -> tuple[MemoryPoint, ...]:
     """Replay the log: the highest point of each phase, and what one more layer adds to it."""
     level = dict.fromkeys(MEMORY_KINDS, 0)
     highest: dict[str, dict[MemoryKind, int]] = {}

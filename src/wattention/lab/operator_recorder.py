@@ -1,0 +1,139 @@
+"""Write down every operator that runs on fake tensors, where in the model it belongs, and every byte that lives."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from wattention.core.operators import MemoryKind, Part, Stage
+from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Whether an operator is made of others, which a pass without autograd hands over whole."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the model an operator belongs; ``in_layer`` where it is one of every layer."""
+
+    part: Part
+    in_layer: bool = False
+
+
+@dataclass(kw_only=True)
+class Log:
+    """What a run leaves: operators with their place, and storages as they come and go."""
+
+    operators: Counter[tuple[OperatorFacts, Place, Stage]] = field(default_factory=Counter)
+    kinds: list[MemoryKind] = field(default_factory=list)
+    """Of each storage, in the order they came."""
+    events: list[tuple[str, int, int]] = field(default_factory=list)
+    """(phase, storage, bytes), negative when freed; ("mark", 0, 0) where the layer's forward pass begins and ends."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes the log; ``stage`` and ``place`` are kept by whoever runs the model."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.target = target
+        self.log = Log()
+        self.stage: Stage = "forward"
+        self.place = Place("embedding")
+        self.boundaries: list[tuple[int, Place]] = []
+        self.layer_storages: set[int] = set()
+        """Parameters of the layer, their gradients and moments."""
+        self._storages: dict[int, tuple[int, Any]] = {}
+        self._sequence: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in ("prim", "profiler"):  # a question about the tensor, or a mark: not an operator
+            return func(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if self.stage == "backward":
+            self.place = self._place_of_node()
+        facts = operator_facts(func, args, kwargs, out, target=self.target)
+        for share, place in self._shares(facts, args):
+            self.log.operators[share, place, self.stage] += 1
+        if facts.kind != "view" or "empty" in facts.name:
+            for tensor in tensors_of(out):
+                self.track(tensor, self._kind_here())
+        return out
+
+    def enter(self, place: Place) -> None:
+        """Say where the following forward operators belong."""
+        self.place = place
+        self.boundaries.append((torch._C._autograd._get_sequence_nr(), place))
+
+    def mark(self) -> None:
+        """Say that the layer's forward pass begins or ends here."""
+        self.log.events.append(("mark", 0, 0))
+
+    def track(self, tensor: Tensor, kind: MemoryKind) -> None:
+        """Follow a storage from here to its end, once."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._storages:
+            return
+        number, size = len(self.log.kinds), storage.nbytes()
+        self.log.kinds.append(kind)
+        self.log.events.append((self._phase(), number, size))
+        self._storages[key] = number, weakref.ref(storage, partial(self._freed, key, size))
+
+    def retag(self, tensor: Tensor, kind: MemoryKind) -> None:
+        """Say what a storage turned out to be."""
+        found = self._storages.get(tensor.untyped_storage()._cdata)
+        if found is not None:
+            self.log.kinds[found[0]] = kind
+
+    def _freed(self, key: int, size: int, _: object) -> None:
+        number, _ = self._storages.pop(key)
+        self.log.events.append((self._phase(), number, -size))
+
+    def _phase(self) -> str:
+        if self.stage == "update":
+            return "update"
+        return f"{self.stage}, {'layer' if self.place.in_layer else self.place.part}"
+
+    def _kind_here(self) -> MemoryKind:
+        if self.place.part == "attention":
+            return "attention"
+        return "logits" if self.place.part == "head" else "activations"
+
+    def _place_of_node(self) -> Place:
+        node: Any = torch._C._current_autograd_node()
+        number = 2**63 if node is None else node._sequence_nr()
+        if number >= 2**62:  # the root, and the accumulation of a gradient just made
+            return self.place
+        if len(self._sequence) != len(self.boundaries):
+            self._sequence = [start for start, _ in self.boundaries]
+        return self.boundaries[max(0, bisect_right(self._sequence, number) - 1)][1]
+
+    def _shares(self, facts: OperatorFacts, args: Any) -> Iterator[tuple[OperatorFacts, Place]]:
+        """Say whose operator it is; one over the parameters of all layers is split, so that it grows with them."""
+        if self.stage != "update":
+            yield facts, self.place
+            return
+        sizes: Counter[bool] = Counter()
+        for tensor in tensors_of(args):
+            sizes[tensor.untyped_storage()._cdata in self.layer_storages] += tensor.nbytes
+        total = sum(sizes.values()) or 1
+        for in_layer, size in sizes.items() or ((False, 1),):
+            read, written = (round(part * size / total) for part in (facts.read_bytes, facts.written_bytes))
+            yield facts._replace(read_bytes=read, written_bytes=written), Place("optimiser", in_layer)
