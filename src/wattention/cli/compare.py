@@ -106,6 +106,10 @@ def compare(
     time_limit: Annotated[
         float | None, Option(help="Seconds after which a cell is stopped and recorded as such.")
     ] = None,
+    phase_energy: Annotated[
+        bool,
+        Option("--phase-energy", help="Measure the joules of every phase and of the idle machine, where a counter is."),
+    ] = False,
     cpu_watts_per_core: Annotated[
         float | None, Option(help="Power of a busy core, for the energy estimate where no counter can be read.")
     ] = None,
@@ -149,6 +153,7 @@ def compare(
         "measure": _given(
             lengths=_lengths(lengths, "--lengths"),
             recall_lengths=_lengths(recall_lengths, "--recall-lengths"),
+            phase_energy=phase_energy or None,
             cpu_watts_per_core=cpu_watts_per_core,
             carbon=carbon,
         ),

@@ -25,8 +25,12 @@ DEFAULTS: dict[str, Any] = {
     "mechanisms": list(STUDY_MECHANISMS),
     "training": {"steps": 36, "batch": 2, "warmup_steps": 8, "learning_rate": 3e-3},
     "data": {"heldout_tokens": 16384, "max_bytes": 8 * 2**20},
+    "measure": {"phase_energy": False},
 }
-"""The comparison that ``wattention compare`` runs when asked for nothing else; sized to two minutes on two cores."""
+"""The comparison that ``wattention compare`` runs when asked for nothing else; sized to two minutes on two cores.
+
+Where a counter can be read, the energy of every phase and of the idle machine takes half a minute more a cell, so it is
+asked for; the energy of training is always measured."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
