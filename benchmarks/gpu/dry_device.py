@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from wattention.meters.simulated import DeviceTraits, SimulatedDevice
 from wattention.meters.window import Panel, panels_from
 
-SPEED = 500.0
+SPEED = 5000.0
 
 
 class DryDevice(SimulatedDevice):

@@ -310,7 +310,7 @@ GPT2_FIELDS: dict[str, Any] = {
     "preset": "gpt2",
     "blocks": 3,
     "data": {"max_bytes": 4 * 2**20, "heldout_tokens": 16384},
-    "measure": {"warmup_steps": 3, "lengths": [], "decode_tokens": 32},
+    "measure": {"warmup_steps": 3, "lengths": [], "decode_tokens": 32, "phase_energy": False},
     "training": {"precision": "bfloat16", "steps": 23, "learning_rate": 6e-4},
 }
 """GPT-2 124M with its vocabulary of 50,257, on bytes of text: the head costs what it costs, no tokenizer is trained."""

@@ -74,6 +74,6 @@ def energy_run(folder, labels=("baseline", "flash", "sdpa"), *, blocks=2, carbon
     """Write a finished run with measured energy and return it."""
     measure = {"lengths": (256, 512, 1024, 2048)} | ({"carbon": carbon} if carbon else {})
     mechanisms = [{"label": label, "source": "sdpa"} for label in labels]
-    layers = [DEFAULTS, {"mechanisms": mechanisms, "measure": measure, "blocks": blocks}]
+    layers = [DEFAULTS, {"mechanisms": mechanisms, "measure": {"phase_energy": True, **measure}, "blocks": blocks}]
     spec = build_run_spec(layers, [], threads=1)
     return run_comparison(RunFolder(folder), spec, MeasuringLauncher(), Silent(), resume=False)

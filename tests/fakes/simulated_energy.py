@@ -108,7 +108,9 @@ def panel_of(device):
 
 def cell_spec(label="a", block=0, kind="train", **measure):
     run = build_run_spec(
-        [DEFAULTS, {"mechanisms": [{"label": label, "source": "sdpa"}], "measure": measure}], [], threads=1
+        [DEFAULTS, {"mechanisms": [{"label": label, "source": "sdpa"}], "measure": {"phase_energy": True, **measure}}],
+        [],
+        threads=1,
     )
     return CellSpec(run=run, key=CellKey(kind=kind, mechanism=label, block=block), order=0)
 

@@ -16,6 +16,7 @@ def start(ranks, *command, **options):
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")]),
         "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",  # so that no sentence is cut
     }
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     return subprocess.Popen(

@@ -70,7 +70,11 @@ def counted(monkeypatch):
 
 
 def cell(source, kind, **measure):
-    layers = [DEFAULTS, SMALL, {"mechanisms": [{"label": "m", "source": source}], "measure": measure}]
+    layers = [
+        DEFAULTS,
+        SMALL,
+        {"mechanisms": [{"label": "m", "source": source}], "measure": {"phase_energy": True, **measure}},
+    ]
     run = build_run_spec(layers, [], threads=1)
     return CellSpec(run=run, key=CellKey(kind=kind, mechanism="m", block=0), order=0)
 

@@ -1,97 +1,80 @@
-"""The energy phase over ranks: all of them repeat one number of steps, and an estimate counts each machine once."""
+"""Energy windows over ranks: all of them repeat one number of steps, and an estimate counts each machine once."""
 
-from types import SimpleNamespace
+import itertools
 
 import pytest
 
 from wattention.core.quantities import Absent, counted, measured
 from wattention.core.records import CellKey, Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.energy_phase import measure_training_energy
+from wattention.lab.energy_phase import EnergyWindows
 from wattention.lab.parallel import OneProcess
+from wattention.lab.stage import Stage
+from wattention.meters.base import OpenedMeters
+from wattention.meters.simulated import DeviceTraits, SimulatedDevice
+from wattention.meters.window import Panel
 from wattention.study.configure import DEFAULTS, build_run_spec
+
+CHUNK_OF_THE_OTHER_S = 0.5
 
 
 class TwoRanks(OneProcess):
-    """Rank 0 of two on two machines of 8 cores; the other rank's counter needs a longer window than ours."""
+    """Rank 0 of two on two machines of 8 cores; the other one needs its own length of window and is slower."""
 
     size = 2
     cores = 16
 
     def __init__(self, others_need_s):
-        self.others_need_s = others_need_s
+        self._others = itertools.chain([others_need_s], itertools.repeat(CHUNK_OF_THE_OTHER_S))
 
     def gather(self, item):
-        return [item, self.others_need_s]
+        return [item, next(self._others)]
 
     def merge(self, phase):
-        energy = measured(phase.readings["energy_j"].value * 2, "J", "both ranks")
-        return Phase(readings={**phase.readings, "energy_j": energy})
+        energy = measured(100.0, "J", "both ranks")
+        return Phase(readings={**phase.readings, "energy_j": energy}, samples=phase.samples, flags=phase.flags)
 
 
-class Window:
-    def __init__(self):
-        self.flags = ()
-        self.readings = {"energy_j": measured(50.0, "J", "counter"), "time_s": measured(9.0, "s", "clock")}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *ignored):
-        pass
-
-
-def panel(*counter_steps_s):
-    domains = {f"package{i}": {"step_s": step} for i, step in enumerate(counter_steps_s)}
-    energy = SimpleNamespace(
-        meter=SimpleNamespace(name="energy"), instrument=SimpleNamespace(facts={"domains": domains})
-    )
-    return SimpleNamespace(meters=SimpleNamespace(opened=(energy,) if domains else ()), window=Window)
-
-
-@pytest.fixture
-def cell():
+def windows(train_energy, others_need_s, *, counter):
+    device = SimulatedDevice(DeviceTraits(work_s=0.1))
     run = build_run_spec([DEFAULTS, {"mechanisms": ["sdpa"], "parallel": "ddp", "ranks": 2}], [], threads=1)
-    return CellSpec(run=run, key=CellKey(kind="train", mechanism="sdpa", block=0), order=0)
-
-
-def train(energy):
-    return Phase(
+    cell = CellSpec(run=run, key=CellKey(kind="train", mechanism="sdpa", block=0), order=0)
+    panel = device.open_panel(sampled=False) if counter else Panel(OpenedMeters(opened=()), clock=device)
+    stage = Stage(cell=cell, panel=panel, progress=lambda **_: None, spread=TwoRanks(others_need_s))
+    stage.phases["train"] = Phase(
         readings={
-            "energy_j": energy,
+            "energy_j": train_energy,
             "time_s": measured(2.0, "s", "slowest"),
             "cpu_s": measured(3.0, "s", "sum"),
-            "steps": counted(20, "1", "plan"),
             "tokens": counted(200, "token", "plan"),
         }
     )
+    return EnergyWindows(stage=stage, clock=lambda: device.now_s, sleep=device.rest), device
 
 
-def test_the_rank_that_needs_the_longest_window_decides_for_all(cell):
+@pytest.mark.parametrize("counter", [True, False], ids=["with a counter", "without one"])
+def test_the_rank_that_needs_the_longest_window_decides_for_all(counter):
+    energy, device = windows(Absent("too short"), 8.0, counter=counter)
     taken = []
-    phase = measure_training_energy(
-        cell, panel(0.001), train(Absent("too short")), lambda: taken.append(1), 10, TwoRanks(others_need_s=8.0)
-    )
-    assert len(taken) == 120  # 8 s with half as much again, at 10 steps a second
-    assert phase.readings["tokens"].value == 1200
+    energy.of_training(lambda: (taken.append(1), device.work(1)), 10)
+    assert energy.needed_s == 8.0
+    assert len(taken) == 8.0 / CHUNK_OF_THE_OTHER_S  # every step of ours waits for the slower one
+    phase = energy.stage.phases["energy"]
+    assert phase.readings["tokens"].value == 10 * len(taken)
     assert phase.readings["energy_j"].value == 100.0
 
 
-def test_a_rank_without_a_counter_still_takes_the_others_steps(cell):
-    taken = []
-    measure_training_energy(cell, panel(), train(Absent("no RAPL")), lambda: taken.append(1), 10, TwoRanks(8.0))
-    assert len(taken) == 120
-
-
-def test_an_estimate_counts_the_cores_of_every_machine_and_the_seconds_once(cell):
-    phase = measure_training_energy(cell, panel(), train(Absent("no RAPL")), lambda: None, 10, TwoRanks(0.0))
-    energy = phase.readings["energy_j"]
-    assert energy.origin == "estimated"
-    assert "seconds x 16 cores" in energy.source
+def test_an_estimate_counts_the_cores_of_every_machine_and_the_seconds_once():
+    energy, _ = windows(Absent("no RAPL"), 0.0, counter=False)
+    energy.of_training(pytest.fail, 10)
+    phase = energy.stage.phases["energy"]
+    assert phase.readings["energy_j"].origin == "estimated"
+    assert "seconds x 16 cores" in phase.readings["energy_j"].source
     assert phase.readings["energy_counter_j"] == Absent("no RAPL")
 
 
-def test_an_energy_that_the_training_window_has_is_kept(cell):
-    energy = measured(7.0, "J", "sum over 2 ranks")
-    phase = measure_training_energy(cell, panel(0.1), train(energy), pytest.fail, 10, TwoRanks(5.0))
-    assert phase.readings["energy_j"] == energy
+def test_an_energy_that_the_training_window_has_is_kept():
+    own = measured(7.0, "J", "sum over 2 ranks")
+    energy, _ = windows(own, 5.0, counter=True)
+    energy.of_training(pytest.fail, 10)
+    assert energy.stage.phases["energy"].readings["energy_j"] == own

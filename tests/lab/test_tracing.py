@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from wattention.lab.training import Trainer
 from wattention.mechanisms import flash
 from wattention.mechanisms.base import MECHANISMS
 from wattention.mechanisms.target import target_of, traced_for
-from wattention.meters.tensor_memory import measure_peak_tensor_bytes
+from wattention.meters.tensor_memory import live_tensor_bytes, measure_peak_tensor_bytes
 from wattention.model.gpt2 import GPT2
 
 MODEL = ModelSpec(layers=3, heads=4, width=64, context=192, vocabulary=128)
@@ -46,10 +47,12 @@ def traced(name: str, workload: Any = "train", **changes: Any) -> Any:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_peak_is_the_measured_one(name: str, precision: Any) -> None:
     spec = TrainingSpec(batch=2, precision=precision)
+    gc.collect()
+    foreign = live_tensor_bytes("cpu")  # what other tests of this process left behind
     trainer = Trainer(GPT2(MODEL, MECHANISMS.load(name)), ZeroBatches(2, 192), spec)  # type: ignore[arg-type]
     measured = measure_peak_tensor_bytes(trainer.step)
     _, parts = traced(name, precision=precision).peak()
-    assert sum(parts.values()) == pytest.approx(measured.to_json()["value"], rel=0.05)
+    assert sum(parts.values()) == pytest.approx(measured.to_json()["value"] - foreign, rel=0.05)
 
 
 @pytest.mark.parametrize("name", EIGHT)
