@@ -135,6 +135,18 @@ def test_what_cannot_be_measured_or_is_estimated_decides_nothing(run):
     assert "an estimate decides nothing" in judgement.decisive.why_not
 
 
+def test_an_estimate_is_ranked_with_the_range_of_its_model(run):
+    def guess(value, unit, source):
+        return Quantity(value=value, unit=unit, origin="estimated", source=source, low=value / 2, high=2 * value)
+
+    spec, records = with_values(run, "energy", "energy_j", SPREAD, unit="J", reading=guess)
+    joules = figure(a=1, b=2, c=3, d=4) | {"measure": "energy"}
+    (ranking,) = rankings(study(figures=[joules]), spec, records)
+    for one in ranking.mechanisms:
+        assert one.here.low < 0.6 * one.here.value
+        assert one.here.high > 1.8 * one.here.value
+
+
 def test_less_power_and_yet_more_energy_is_found(run):
     spec, records = with_values(run, "energy", "time_s", {"a": 1.0, "b": 10.0, "c": 5.0, "d": 2.0})
     stored = replace(run, records=tuple(records))

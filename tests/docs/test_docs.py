@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,5 +69,15 @@ def test_the_readme_shows_what_the_stored_run_prints():
     command = [sys.executable, "-m", "wattention", "report", str(ROOT / "docs" / "example-run")]
     environment = {**os.environ, "COLUMNS": "132", "NO_COLOR": "1"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    missing = set(map(str.rstrip, shown.splitlines())) - set(map(str.rstrip, printed.splitlines()))
+    assert not missing
+
+
+def test_the_study_page_shows_what_the_stored_run_says(tmp_path):
+    shown = next(m["text"] for m in BLOCK.finditer((ROOT / "docs" / "study.md").read_text()) if m["language"] == "text")
+    shutil.copytree(ROOT / "docs" / "study-run", tmp_path / "study-run")
+    command = [sys.executable, "-m", "wattention", "study", "--of", "study-run"]
+    environment = {**os.environ, "COLUMNS": "132", "NO_COLOR": "1"}
+    printed = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     missing = set(map(str.rstrip, shown.splitlines())) - set(map(str.rstrip, printed.splitlines()))
     assert not missing

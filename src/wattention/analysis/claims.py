@@ -93,6 +93,9 @@ class MeasuredValues:
             return None
         mean, first = self._model.mean(label), next(iter(self.numbers[label].values()))
         low, high = (mean.low, mean.high) if self.measure.noisy else (None, None)
+        ranges = [(q.low, q.high) for q in self.numbers[label].values() if q.low is not None and q.high is not None]
+        if first.origin == "estimated" and ranges:  # the range of its model is wider than any noise between blocks
+            low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         return Quantity(
             value=mean.value, unit=self.measure.unit, origin=first.origin, source=first.source, low=low, high=high
         )

@@ -198,6 +198,8 @@ def _scale(table: Table, column: int) -> float | None:
     numbers = [q for q in readings if isinstance(q, Quantity)]
     if len(numbers) < 2 or all(q.low is None for q in numbers) or any(q.value < 0 for q in numbers):
         return None
+    if len({q.unit for q in numbers}) > 1:  # seconds and joules have no common scale
+        return None
     return max(q.value if q.high is None else q.high for q in numbers) or None
 
 
