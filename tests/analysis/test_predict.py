@@ -16,7 +16,7 @@ from wattention.analysis.predict_costs import TracedModel, largest_batch, predic
 from wattention.analysis.traffic import operator_traffic, traffic_of
 from wattention.core.errors import UserError
 from wattention.core.operators import MEMORY_KINDS, MemoryPoint, Operator, StepTrace
-from wattention.core.quantities import Absent, Quantity
+from wattention.core.quantities import Absent, Quantity, measured
 from wattention.core.specs import ModelSpec
 from wattention.hardware.catalog import load_profile
 from wattention.hardware.profile import HardwareProfile
@@ -103,9 +103,9 @@ def test_energy_is_idle_plus_operations_plus_bytes_with_both_ends_of_every_figur
 
 
 def test_carbon_needs_a_factor_and_names_its_source() -> None:
-    query = replace(QUERY, carbon_g_per_kwh=360.0, carbon_source="grid X 2024")
+    query = replace(QUERY, carbon=measured(1e-7, "kg/J", "grid X 2024"))
     train = predicted(step(matmul()), profile(), query).train
-    assert train.carbon_per_token.value == pytest.approx(train.energy_per_token.value * 1e-4)
+    assert train.carbon_per_token.value == pytest.approx(train.energy_per_token.value * 1e-7)
     assert "grid X 2024" in train.carbon_per_token.source
 
 

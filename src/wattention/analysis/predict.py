@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wattention.core.operators import MemoryKind
-from wattention.core.quantities import Reading
+from wattention.core.quantities import Quantity, Reading
 from wattention.core.specs import ModelSpec
 
 Workload = Literal["train", "prefill", "decode"]
@@ -49,7 +49,7 @@ class PredictionQuery:
             trainer.
         hardware: a profile's name or TOML file.
         run_tokens: tokens of a whole training run, for its totals.
-        carbon_g_per_kwh: grams of CO2 equivalent a kWh, with ``carbon_source`` saying which grid, year and publisher.
+        carbon: kilograms of CO2 equivalent a joule, and who says so (``hardware.carbon.carbon_factor``).
         memory_bytes: memory to use; the device's own when None.
     """
 
@@ -61,8 +61,7 @@ class PredictionQuery:
     precision: Literal["float32", "bfloat16"] = "float32"
     hardware: str
     run_tokens: float | None = None
-    carbon_g_per_kwh: float | None = None
-    carbon_source: str = ""
+    carbon: Quantity | None = None
     memory_bytes: int | None = None
 
 

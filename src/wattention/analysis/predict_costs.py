@@ -23,8 +23,6 @@ from wattention.core.operators import StepTrace
 from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.hardware.profile import HardwareProfile, MemoryLevel, Number
 
-J_PER_KWH = 3.6e6
-
 
 @dataclass(frozen=True, kw_only=True)
 class TracedModel:
@@ -132,7 +130,7 @@ def _costs(workload: Workload, query: PredictionQuery, trace: StepTrace, clock: 
         traffic=traffic,
         energy=energy,
         energy_per_token=_scaled(energy.total, 1 / tokens, "J/token"),
-        carbon_per_token=_carbon(_scaled(energy.total, 1 / tokens, "J/token"), query, "g/token"),
+        carbon_per_token=_carbon(_scaled(energy.total, 1 / tokens, "J/token"), query, "kgCO2e/token"),
     )
 
 
@@ -270,11 +268,9 @@ def _scaled(reading: Reading, factor: float, unit: str, how: str = "") -> Readin
 
 
 def _carbon(energy: Reading, query: PredictionQuery, unit: str) -> Reading:
-    if query.carbon_g_per_kwh is None:
-        return Absent("no carbon factor was given: it depends on grid and year, e.g. --carbon 380 --carbon-source ...")
-    return _scaled(
-        energy, query.carbon_g_per_kwh / J_PER_KWH, unit, f"; x {query.carbon_g_per_kwh:g} g/kWh, {query.carbon_source}"
-    )
+    if query.carbon is None:
+        return Absent("no carbon factor was given: it depends on grid and year, e.g. --carbon DE-2023")
+    return _scaled(energy, query.carbon.value, unit, f"; x {query.carbon.source}")
 
 
 def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
@@ -287,7 +283,7 @@ def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
         steps=steps,
         time=_scaled(train.time, steps, "s", how),
         energy=energy,
-        carbon=_carbon(energy, query, "g"),
+        carbon=_carbon(energy, query, "kgCO2e"),
     )
 
 

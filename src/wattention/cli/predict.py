@@ -22,8 +22,9 @@ def predict(
     batch: Annotated[int, Option(help="Sequences of a step.")] = 1,
     precision: Annotated[str, Option(help="float32 or bfloat16 (autocast).")] = "bfloat16",
     tokens: Annotated[float | None, Option(help="Tokens of a whole training run, e.g. 10e9, for its totals.")] = None,
-    carbon: Annotated[float | None, Option(help="Grams of CO2 equivalent a kWh; no default.")] = None,
-    carbon_source: Annotated[str, Option(help="Grid, year and publisher of that factor.")] = "",
+    carbon: Annotated[
+        str | None, Option(help="Carbon factor: '400 g/kWh', or a region: DE, DE-2023.  [none: no emissions]")
+    ] = None,
     memory: Annotated[str | None, Option(help="Memory to use, e.g. 20GiB.  [the device's]")] = None,
     setting: Annotated[list[str] | None, Option("--set", help="model.layers=4, gqa.kv_heads=2; repeatable.")] = None,
     as_json: Annotated[bool, Option("--json", help="Last line of stdout: one JSON object.")] = False,
@@ -35,18 +36,16 @@ def predict(
     """
     import json
 
+    from wattention.hardware.carbon import carbon_factor
     from wattention.report.prediction import prediction_document
     from wattention.report.prediction_json import predictions_json
     from wattention.report.terminal import print_document
     from wattention.study.prediction import predict as predict_point
 
-    if carbon is not None and not carbon_source:
-        raise UserError("a carbon factor without a source", got=f"--carbon {carbon:g}",
-                        wanted="grid, year and publisher", do='add --carbon-source "France 2024, RTE"')  # fmt: skip
     spec, choices = _model_and_choices(model, mechanism, length, setting or [])
     shared: dict[str, Any] = {
         "model": spec, "tokens": length, "batch": batch, "precision": _precision(precision), "hardware": hardware,
-        "run_tokens": tokens, "carbon_g_per_kwh": carbon, "carbon_source": carbon_source,
+        "run_tokens": tokens, "carbon": None if carbon is None else carbon_factor(carbon),
         "memory_bytes": None if memory is None else _bytes(memory),
     }  # fmt: skip
     from wattention.analysis.predict import PredictionQuery

@@ -50,7 +50,7 @@ _ENERGY = (
     Column(key="flop", heading="FLOP", help="operations x energy of one"),
     Column(key="bytes", heading="bytes", help="bytes x energy of one, all levels known"),
     Column(key="total", heading="J/step", help="their sum"),
-    Column(key="carbon", heading="CO2e/token", help="grams of CO2 equivalent of a trained token"),
+    Column(key="carbon", heading="CO2e/token", help="CO2 equivalent of a trained token"),
 )
 _RUN = (
     Column(key="mechanism", heading="mechanism", help="attention mechanism", numeric=False),
