@@ -153,6 +153,8 @@ def test_every_mechanism_is_either_chosen_or_set_aside_and_the_best_is_the_faste
     fitting = [time for time, gib, _ in points if gib <= limit]
     assert bool(advice.choices) == bool(fitting)
     if fitting:
-        assert advice.choices[0].costs["time"].value == pytest.approx(min(fitting) / 1024)
-        assert advice.choices[0].on_front
+        best_s = advice.choices[0].costs["time"].value
+        assert best_s == pytest.approx(min(fitting) / 1024)
+        # of equally fast ones exact attention comes first, and another may need less memory
+        assert any(choice.on_front for choice in advice.choices if choice.costs["time"].value == best_s)
         assert not {change.best for change in advice.changes} & {c.mechanism for c in advice.choices if c.tied}

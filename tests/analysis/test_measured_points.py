@@ -7,6 +7,7 @@ import pytest
 
 from wattention.analysis.measured_points import measured_costs, why_no_match
 from wattention.analysis.predict import PredictionQuery
+from wattention.analysis.summary import compare_records
 from wattention.core.specs import ModelSpec
 from wattention.hardware.catalog import load_profile
 from wattention.study.store import read_run
@@ -20,18 +21,24 @@ def run():
     return read_run(Path(__file__).parents[2] / "docs" / "example-run")
 
 
+@pytest.fixture(scope="module")
+def flash(run):
+    """What the run's own summary says of flash."""
+    return next(m for m in compare_records(run.spec, run.records).mechanisms if m.label == "flash").quantities
+
+
 def calibrated(**conditions):
     return load_profile("cpu-server").model_copy(update={"conditions": conditions})
 
 
-def test_a_run_of_the_calibrated_host_gives_its_measured_numbers(run):
+def test_a_run_of_the_calibrated_host_gives_its_measured_numbers(run, flash):
     assert why_no_match(run.spec, run.records, POINT, calibrated(host="vm", threads="2")) == ""
     found = measured_costs(run.spec, run.records, POINT, "train")
     assert set(found) == {"time", "memory"}, "joules of this run are an estimate, which is no measurement"
     assert found["time"].origin == "measured"
-    assert found["time"].value == pytest.approx(86.6e-3 / 2048, rel=0.01)
+    assert found["time"].value == pytest.approx(flash["step_s"].value / 2048)
     assert found["time"].low < found["time"].value < found["time"].high
-    assert found["memory"].value == pytest.approx(46.6 * 2**20, rel=0.01)
+    assert found["memory"].value == flash["peak_tensor_bytes"].value
 
 
 def test_another_shape_or_mechanism_has_no_measurement(run):
@@ -44,11 +51,12 @@ def test_another_shape_or_mechanism_has_no_measurement(run):
         assert measured_costs(run.spec, run.records, other, "train") == {}
 
 
-def test_prefill_and_decoding_match_the_prompt_of_the_run(run):
+def test_prefill_and_decoding_match_the_prompt_of_the_run(run, flash):
     prompt = replace(POINT, tokens=1024 - 32, batch=1)
     prefill = measured_costs(run.spec, run.records, prompt, "prefill")["time"]
-    assert prefill.value == pytest.approx(12.5e-3 / 992, rel=0.01)
-    assert measured_costs(run.spec, run.records, prompt, "decode")["time"].value == pytest.approx(505e-6, rel=0.01)
+    assert prefill.value == pytest.approx(flash["prefill_s"].value / 992)
+    decode = measured_costs(run.spec, run.records, prompt, "decode")["time"]
+    assert decode.value == flash["decode_s_per_token"].value
     assert measured_costs(run.spec, run.records, POINT, "decode") == {}
 
 

@@ -76,6 +76,13 @@ def test_list_shows_the_run(finished):
     assert "sdpa, flash" in listed.stdout
 
 
+def test_resuming_does_not_add_blocks_until_decided_unless_asked_to(finished):
+    folder, _ = finished
+    result = wattention("compare", "--resume", "--out", "runs/a", "--max-blocks", "4", cwd=folder)
+    assert result.returncode == 2
+    assert "add --until-decided" in result.stderr
+
+
 def test_a_finished_run_resumes_to_itself(finished):
     folder, _ = finished
     before = (folder / "runs/a/records.jsonl").read_bytes()

@@ -164,15 +164,16 @@ def compare(
     options = {key: value for key, value in options.items() if value not in (None, [], {})}
     pairs = "all" if all_pairs else None
     decide = _given(by=decide_by, equal_within=equal_within, pairs=pairs, max_blocks=max_blocks, max_time_s=max_time)
-    if decide and not (until_decided or resume or config):
+    from wattention.study.configure import DEFAULTS, read_toml
+
+    configured = read_toml(config) if config is not None else {}
+    if decide and not (until_decided or "decide" in configured or (resume and _adds_blocks(out))):
         from wattention.core.errors import UserError
 
         raise UserError("an option that goes with --until-decided", got=", ".join(decide), do="add --until-decided")
     if decide or until_decided:
         options["decide"] = decide
-    from wattention.study.configure import DEFAULTS, read_toml
-
-    layers = [DEFAULTS, *([read_toml(config)] if config is not None else []), options]
+    layers = [DEFAULTS, configured, options]
     launching = Launching(name=launcher, ray_address=ray_address, ray_resources=ray_resources, slurm=slurm or [])
     if dry_run:
         _show_plan(*_open_run(layers, settings=setting or [], out=out, resume=resume), launching)
@@ -181,6 +182,13 @@ def compare(
     from wattention.cli.runs import show_run
 
     show_run(run, as_json=as_json, with_page=True)
+
+
+def _adds_blocks(folder: Path | None) -> bool:
+    """Whether the run to resume is one that adds blocks until its pairs are decided."""
+    from wattention.study.store import newest_run, read_spec
+
+    return read_spec(folder or newest_run(Path("runs"))).decide is not None
 
 
 def _given(**values: Any) -> dict[str, Any]:
