@@ -180,7 +180,7 @@ def run_child(cell: CellSpec, meeting: Meeting, pipe: Connection, log: str) -> N
             from torch import distributed
 
             from wattention.lab.cell import run_cell
-            from wattention.lab.parallel import join
+            from wattention.lab.meeting import join
 
             device = meeting.device(cell.run.device)
             spread = join(meeting, device)
