@@ -1,3 +1,6 @@
+import contextlib
+import signal
+
 import pytest
 
 from fakes.study import FakeLauncher, Silent
@@ -23,6 +26,21 @@ def test_an_interrupted_run_keeps_what_is_finished_and_resumes_only_the_rest(tmp
     assert again.done == len(kept)
     assert not set(again.ran) & set(kept)
     assert len({record.key for record in run.records}) == len(run.records) == 10
+
+
+def test_an_interrupt_that_python_drops_still_ends_the_run_after_the_record_at_hand(tmp_path, spec, silent):
+    class Dropping(FakeLauncher):
+        def run(self, cell, **options):
+            if cell.key.kind == "train":
+                with contextlib.suppress(KeyboardInterrupt):  # as Python does inside a destructor
+                    signal.raise_signal(signal.SIGINT)
+            return super().run(cell, **options)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run_comparison(RunFolder(tmp_path), spec, Dropping(), silent, resume=False)
+    assert [record.key.kind for record in read_run(tmp_path).records] == ["gate", "gate", "train"]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_mechanism_that_fails_its_gate_is_never_measured_and_says_which_clause(tmp_path, spec, silent):

@@ -18,6 +18,7 @@ from wattention.core.records import CellKey, CellKind, CellRecord
 from wattention.core.run_spec import CellSpec, RunSpec
 from wattention.study.decisions import Undecided, decide
 from wattention.study.grid import Block, in_blocks, plan_cells, plan_stages
+from wattention.study.interrupts import Interrupts
 from wattention.study.launcher import Launcher, Watcher
 from wattention.study.scan import scan_run
 from wattention.study.store import RunFolder, StoredRun, read_run
@@ -100,11 +101,13 @@ def run_missing(runs: Mapping[Path, OpenRun], launcher: Launcher, watcher: Watch
     """Launch the missing blocks of all runs together and keep their records as they come."""
     watcher.begin(sum(len(run.cells) for run in runs.values()), sum(len(run.done) for run in runs.values()))
     # runs of one call may differ in their stages; a kind of cell belongs to the same place in all of them
-    for stage in dict.fromkeys(stage for run in runs.values() for stage in plan_stages(run.spec)):
-        blocks = [block for run in runs.values() for block in run.blocks(stage, watcher)]
-        with closing(launcher.launch(blocks, watcher)) as finished:
-            for block, record in finished:
-                runs[block.folder].keep(record, watcher)
+    with Interrupts() as interrupts:
+        for stage in dict.fromkeys(stage for run in runs.values() for stage in plan_stages(run.spec)):
+            blocks = [block for run in runs.values() for block in run.blocks(stage, watcher)]
+            with closing(launcher.launch(blocks, watcher)) as finished:
+                for block, record in finished:
+                    runs[block.folder].keep(record, watcher)
+                    interrupts.raise_if_lost()
 
 
 def _undecided(cell: CellSpec, why: Undecided) -> CellRecord:
