@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """Remembers Ctrl-C while the body of the ``with`` statement runs; elsewhere than in the main thread does nothing."""
+    """Remembers Ctrl-C while the body of the ``with`` statement runs; outside of the main thread it does nothing."""
 
     def __init__(self) -> None:
         self._seen = False
