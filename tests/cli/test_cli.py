@@ -142,7 +142,9 @@ def test_bad_input_is_one_clear_error_and_exit_code_2(tmp_path, words, said):
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     command = [sys.executable, "-m", "wattention", "compare", "-m", "sdpa", *SMALL, "--out", "r"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # background jobs ignore Ctrl-C
+    with subprocess.Popen(command, cwd=tmp_path, **pipes, **heard) as process:
         records = tmp_path / "r" / "records.jsonl"
         deadline = time.monotonic() + 300
         while not (records.exists() and records.read_text().count("\n")) and time.monotonic() < deadline:
