@@ -5,6 +5,14 @@ import pytest
 from wattention.core.quantities import ORIGINS, Absent, Quantity, measured, reading_from_json
 
 
+def test_a_mapped_quantity_takes_its_interval_along_and_keeps_its_origin():
+    joules = Quantity(value=6.0, unit="J", origin="measured", source="counter", low=4.0, high=8.0)
+    each = joules.mapped(lambda value: value / 2, unit="J/token", source="half of it")
+    assert each == Quantity(value=3.0, unit="J/token", origin="measured", source="half of it", low=2.0, high=4.0)
+    bare = measured(6.0, "J", "counter").mapped(lambda value: 2 * value, unit="J", source="twice", origin="estimated")
+    assert (bare.value, bare.low, bare.high, bare.origin) == (12.0, None, None, "estimated")
+
+
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_quantity_survives_json_with_origin_and_interval(origin):
     quantity = Quantity(value=1.5, unit="s", origin=origin, source="here", low=1.0, high=2.0)

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
 
-from wattention.analysis.data_movement import fast_memory_bytes
+from wattention.analysis.data_movement import (
+    WORD_BYTES,
+    algorithm_of,
+    fast_memory_bytes,
+    plan_algorithm,
+    problem_of,
+)
 from wattention.core.attended import AttendedPairs, attended_from_json
 from wattention.core.errors import UserError
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import RunSpec
 from wattention.hardware.catalog import load_profile, profiles_of_device
-from wattention.iocomplexity.bounds.base import Direction
-from wattention.iocomplexity.planner import all_schedules, plan
-from wattention.iocomplexity.problem import Problem, attention_problem
 
-WORD_BYTES = {"float32": 4, "bfloat16": 2}
+_BACKWARD = {"standard": "autograd_backward", "flash2": "one_pass"}
+"""The backward schedule beside a forward one; the linear form has a closed form of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +67,13 @@ def attention_bytes(
     if facts is None:
         return "its record does not say which pairs it attends"
     attended = attended_from_json(facts)
-    algorithms = _algorithms(attended, kernel)
-    if algorithms is None:
+    algorithm = algorithm_of(attended, kernel)
+    if not algorithm:
         return f"no algorithm of the two-level model is known for {kernel or 'its kernel'}"
     word = WORD_BYTES[spec.training.precision]
     window = _window(attended, record, tokens)
     try:
-        words = _planned_words(algorithms, replace(attended, window=window), tokens, fast.size_bytes // word)
+        words = _planned_words(algorithm, replace(attended, window=window), tokens, fast.size_bytes // word)
     except UserError as error:
         return error.what
     return float(words * batch * word)
@@ -84,37 +87,13 @@ def _window(attended: AttendedPairs, record: CellRecord, tokens: int) -> int | N
     return min(attended.window, tokens if fixed else max(tokens // 4, 1))
 
 
-def _algorithms(attended: AttendedPairs, kernel: str) -> tuple[str, str] | None:
-    """Names of the schedules that a kernel follows, forward and backward."""
-    if attended.form == "linear":
-        return "linear", "linear"
-    if "softmax" in kernel:
-        return "standard", "autograd_backward"
-    return ("flash2", "one_pass") if "flash" in kernel else None
-
-
 @cache
-def _planned_words(algorithms: tuple[str, str], attended: AttendedPairs, tokens: int, fast_words: int) -> int:
+def _planned_words(algorithm: str, attended: AttendedPairs, tokens: int, fast_words: int) -> int:
     """Words of one sequence, forward and backward, with the best tiles; hash rounds are further sequences."""
-    problem = attention_problem(
-        tokens=tokens,
-        head_dim=attended.key_dim,
-        value_dim=attended.kernel_value_dim or attended.value_dim,
-        mask="causal" if attended.window is None else f"window:{attended.window}",
-        heads=attended.heads,
-        kv_heads=attended.kv_heads,
-        batch=attended.rounds,
-    )
-    forward = _best_words(problem, algorithms[0], "forward", fast_words)
-    if algorithms[1] == "linear":
+    problem = problem_of(attended, tokens=tokens, batch=1, as_run=True)
+    forward = plan_algorithm(algorithm, problem, fast_words, "forward").words
+    if algorithm == "linear":
         # two sweeps over q, k, v and the output's gradient, as its kernel makes them, and three gradients
         width = 6 * attended.key_dim + 5 * attended.value_dim
         return forward + attended.heads * tokens * width
-    return forward + _best_words(problem, algorithms[1], "backward", fast_words)
-
-
-def _best_words(problem: Problem, name: str, direction: Direction, fast_words: int) -> int:
-    chosen = [schedule for schedule in all_schedules() if schedule.name == name]
-    form: Literal["linear", "attention"] = "linear" if name == "linear" else "attention"
-    saved = name == "autograd_backward"
-    return plan(problem, fast_words, direction=direction, form=form, saved=saved, schedules=chosen).best.words
+    return forward + plan_algorithm(_BACKWARD[algorithm], problem, fast_words, "backward").words

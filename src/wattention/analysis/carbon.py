@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattention.core.quantities import Absent, Quantity, Reading
+from wattention.core.quantities import Absent, Reading
 from wattention.core.run_spec import CarbonSpec
 from wattention.hardware.carbon import NO_FACTOR
 
@@ -16,11 +16,9 @@ def carbon_of(energy: Reading, factor: CarbonSpec | None) -> Reading:
         return Absent(NO_FACTOR)
     if isinstance(energy, Absent):
         return energy
-    return Quantity(
-        value=energy.value * factor.kg_per_j,
+    return energy.mapped(
+        lambda value: value * factor.kg_per_j,
         unit=energy.unit.replace("J", "kgCO2e", 1),
         origin="estimated",
         source=f"{energy.origin} energy x {factor.source}",
-        low=None if energy.low is None else energy.low * factor.kg_per_j,
-        high=None if energy.high is None else energy.high * factor.kg_per_j,
     )

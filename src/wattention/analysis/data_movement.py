@@ -19,10 +19,11 @@ from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import RunSpec
-from wattention.iocomplexity.planner import all_schedules, plan
+from wattention.iocomplexity.bounds.base import Direction
+from wattention.iocomplexity.planner import PlannedSchedule, all_schedules, plan
 from wattention.iocomplexity.problem import Problem, attention_problem
 
-_WORD_BYTES = {"float32": 4, "bfloat16": 2}
+WORD_BYTES = {"float32": 4, "bfloat16": 2}
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -49,7 +50,7 @@ def data_movement(spec: RunSpec, records: Sequence[CellRecord]) -> DataMovement 
     cache_bytes = fast_memory_bytes(records)
     if cache_bytes is None or spec.device != "cpu":
         return None
-    fast_words = cache_bytes // _WORD_BYTES[spec.training.precision]
+    fast_words = cache_bytes // WORD_BYTES[spec.training.precision]
     trained = by_block(records, "train")
     movements = {
         choice.label: _movement(spec, next(iter(trained[choice.label].values())), fast_words)
@@ -73,20 +74,21 @@ def _movement(spec: RunSpec, record: CellRecord, fast_words: int) -> Movement:
         why = "its record does not say which pairs it attends"
         return Movement(algorithm="", moved=Absent(why), bound=Absent(why))
     attended, kernel = attended_from_json(facts), str(record.facts.get("kernel", ""))
-    name = _algorithm(attended, kernel)
+    name = algorithm_of(attended, kernel)
     if not name:
         why = f"no algorithm of the two-level model is known for {kernel or 'its kernel'}"
         return Movement(algorithm="", moved=Absent(why), bound=Absent(why))
-    moved, bound = _planned(name, problem_of(spec, attended, as_run=True), fast_words)
+    tokens, batch = spec.training.tokens or spec.model.context, spec.training.batch
+    moved, bound = _planned(name, problem_of(attended, tokens=tokens, batch=batch, as_run=True), fast_words)
     if attended.data_dependent:
         bound = Absent("which of these pairs it forms depends on the data")
     elif attended.kernel_value_dim is not None:
-        _, bound = _planned(name, problem_of(spec, attended, as_run=False), fast_words)
+        _, bound = _planned(name, problem_of(attended, tokens=tokens, batch=batch, as_run=False), fast_words)
     return Movement(algorithm=name, moved=moved, bound=bound)
 
 
-def _algorithm(attended: AttendedPairs, kernel: str) -> str:
-    """The schedule that a kernel follows, by the name the profiler saw; empty where none is known."""
+def algorithm_of(attended: AttendedPairs, kernel: str) -> str:
+    """Return the forward schedule that a kernel follows, by the name the profiler saw; empty where none is known."""
     if attended.form == "linear":
         return "linear"
     if "flash" in kernel:
@@ -94,15 +96,14 @@ def _algorithm(attended: AttendedPairs, kernel: str) -> str:
     return "standard" if "softmax" in kernel else ""
 
 
-def problem_of(spec: RunSpec, attended: AttendedPairs, *, as_run: bool) -> Problem:
-    """Return one layer's attention of a training step as a problem of the two-level model.
+def problem_of(attended: AttendedPairs, *, tokens: int, batch: int, as_run: bool) -> Problem:
+    """Return one layer's attention as a problem of the two-level model.
 
     Args:
-        spec: the run, for batch and tokens.
         attended: what the mechanism attends; hash rounds are further sequences.
+        tokens, batch: length and number of the sequences.
         as_run: with the widths the kernel is given, padding included, instead of the widths of the mathematics.
     """
-    tokens = spec.training.tokens or spec.model.context
     value_dim = attended.kernel_value_dim if as_run and attended.kernel_value_dim else attended.value_dim
     return attention_problem(
         tokens=tokens,
@@ -111,15 +112,25 @@ def problem_of(spec: RunSpec, attended: AttendedPairs, *, as_run: bool) -> Probl
         mask="causal" if attended.window is None else f"window:{min(attended.window, tokens)}",
         heads=attended.heads,
         kv_heads=attended.kv_heads,
-        batch=spec.training.batch * attended.rounds,
+        batch=batch * attended.rounds,
     )
 
 
-def _planned(name: str, problem: Problem, fast_words: int) -> tuple[Reading, Reading]:
+def plan_algorithm(name: str, problem: Problem, fast_words: int, direction: Direction) -> PlannedSchedule:
+    """Return one schedule with its best tiles for M words of fast memory.
+
+    Raises:
+        UserError: it does not fit, or does not serve the problem.
+    """
     chosen = [schedule for schedule in all_schedules() if schedule.name == name]
     form: Literal["linear", "attention"] = "linear" if name == "linear" else "attention"
+    saved = name == "autograd_backward"  # explicit attention keeps its n x n weights for the backward pass
+    return plan(problem, fast_words, direction=direction, form=form, saved=saved, schedules=chosen).best
+
+
+def _planned(name: str, problem: Problem, fast_words: int) -> tuple[Reading, Reading]:
     try:
-        best = plan(problem, fast_words, direction="forward", form=form, schedules=chosen).best
+        best = plan_algorithm(name, problem, fast_words, "forward")
     except UserError as error:
         return Absent(error.what), Absent(error.what)
     source = f"two-level model with M = {fast_words} words, schedule {name} with its best tiles, forward pass"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from wattention.analysis.advice_points import Objective
 from wattention.analysis.predict import PredictionQuery, Workload
@@ -70,12 +71,12 @@ def _divided(comparison: Comparison, label: str, wanted: dict[Objective, tuple[s
     for objective, (key, by, unit) in wanted.items():
         reading = found.get(key)
         if isinstance(reading, Quantity) and reading.origin == "measured":
-            low = None if reading.low is None else reading.low / by
-            high = None if reading.high is None else reading.high / by
-            out[objective] = Quantity(
-                value=reading.value / by, unit=unit, origin="measured", source=reading.source, low=low, high=high
-            )
+            out[objective] = reading.mapped(partial(_over, by=by), unit=unit, source=reading.source)
     return out
+
+
+def _over(value: float, *, by: int) -> float:
+    return value / by
 
 
 def _device_differs(

@@ -257,14 +257,7 @@ def _sum(parts: Sequence[Quantity], how: str) -> Quantity:
 def _scaled(reading: Reading, factor: float, unit: str, how: str = "") -> Reading:
     if isinstance(reading, Absent):
         return reading
-    return Quantity(
-        value=reading.value * factor,
-        unit=unit,
-        origin=reading.origin,
-        source=f"{reading.source}{how}",
-        low=None if reading.low is None else reading.low * factor,
-        high=None if reading.high is None else reading.high * factor,
-    )
+    return reading.mapped(lambda value: value * factor, unit=unit, source=f"{reading.source}{how}")
 
 
 def _carbon(energy: Reading, query: PredictionQuery, unit: str) -> Reading:

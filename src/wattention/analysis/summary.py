@@ -199,14 +199,12 @@ def measure_value(measure: Measure, phase: Phase) -> Reading:
     if divisor is None or isinstance(divisor, Absent):
         return divisor or Absent(f"the {measure.phase} phase recorded no {measure.per}")
     by = divisor.value
-    return Quantity(
-        value=reading.value / by,
+    return reading.mapped(
+        lambda value: value / by,
         unit=measure.unit,
         # a count divided by a time is as good as the clock: the weaker origin of the two names the result
         origin=divisor.origin if reading.origin == "counted" else reading.origin,
         source=reading.source if measure.per != "time_s" else divisor.source,
-        low=None if reading.low is None else reading.low / by,
-        high=None if reading.high is None else reading.high / by,
     )
 
 

@@ -19,6 +19,7 @@ What could not be had is :class:`Absent` with a reason: never 0, never infinity,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +45,19 @@ class Quantity:
     def __post_init__(self) -> None:
         assert self.origin in ORIGINS, self.origin
         assert math.isfinite(self.value), f"{self.value} {self.unit} from {self.source} is not a finite number"
+
+    def mapped(
+        self, change: Callable[[float], float], *, unit: str, source: str, origin: Origin | None = None
+    ) -> Quantity:
+        """Return what an increasing function makes of the value and of both ends of its interval."""
+        return Quantity(
+            value=change(self.value),
+            unit=unit,
+            origin=origin or self.origin,
+            source=source,
+            low=None if self.low is None else change(self.low),
+            high=None if self.high is None else change(self.high),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; an unknown interval is left out."""

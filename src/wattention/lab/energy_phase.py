@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from wattention.core.quantities import Absent, Quantity, Reading, counted
@@ -205,10 +205,5 @@ def _share(reading: Reading, of: int) -> Reading:
     """One of ``of`` equal shares of a reading."""
     if isinstance(reading, Absent):
         return reading
-    return replace(
-        reading,
-        value=reading.value / of,
-        source=f"one of {of} passes; {reading.source}",
-        low=None if reading.low is None else reading.low / of,
-        high=None if reading.high is None else reading.high / of,
-    )
+    source = f"one of {of} passes; {reading.source}"
+    return reading.mapped(lambda value: value / of, unit=reading.unit, source=source)

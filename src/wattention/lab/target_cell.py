@@ -141,11 +141,5 @@ def _joules(seconds: Reading, energy: Phase) -> Reading:
     if not isinstance(time, Quantity) or time.value <= 0:
         return Absent("the energy phase recorded no time_s")
     share = seconds.value / time.value
-    return Quantity(
-        value=joules.value * share,
-        unit="J",
-        origin=joules.origin,
-        source=f"seconds x mean power of training; {joules.source}",
-        low=None if joules.low is None else joules.low * share,
-        high=None if joules.high is None else joules.high * share,
-    )
+    source = f"seconds x mean power of training; {joules.source}"
+    return joules.mapped(lambda value: value * share, unit="J", source=source)

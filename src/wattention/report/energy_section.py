@@ -136,11 +136,4 @@ def _times(reading: Reading, tokens: int) -> Reading:
     """The energy of so many tokens."""
     if isinstance(reading, Absent):
         return reading
-    return Quantity(
-        value=reading.value * tokens,
-        unit="J",
-        origin=reading.origin,
-        source=reading.source,
-        low=None if reading.low is None else reading.low * tokens,
-        high=None if reading.high is None else reading.high * tokens,
-    )
+    return reading.mapped(lambda value: value * tokens, unit="J", source=reading.source)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from wattention.analysis.advice_points import Attention, Candidate, Objective, Point, Wish, costs_of
 from wattention.analysis.advise import Advice, advise
+from wattention.analysis.data_movement import WORD_BYTES
 from wattention.analysis.measured_points import measured_costs, why_no_match
 from wattention.analysis.predict import Prediction, PredictionQuery, Workload
 from wattention.core.errors import UserError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 LENGTH_FACTORS = (0.25, 2)
 """Lengths that are tried beside the one asked for, as multiples of it; each is a trace of every mechanism."""
-WORD_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
