@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wattention.analysis.blocks import CONFIDENCE
 from wattention.analysis.claims import MeasuredValues
 from wattention.analysis.published_study import PublishedFigure, PublishedStudy
 from wattention.core.quantities import Quantity
@@ -90,4 +91,4 @@ def _ranking(figure: PublishedFigure, spec: RunSpec, records: Sequence[CellRecor
 
 def _tie(values: MeasuredValues, labels: dict[str, str], left: str, right: str) -> bool:
     found = values.compare(labels.get(left, left), labels.get(right, right))
-    return found.ratio is not None and found.p_value >= 0.05
+    return found.ratio is not None and found.p_value >= 1 - CONFIDENCE

@@ -9,7 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from wattention.analysis.summary import Comparison
-    from wattention.report.document import Document, Section
+    from wattention.report.document import Document
+    from wattention.report.run_report import Pairs
     from wattention.study.store import StoredRun
 
 SUFFIXES = {
@@ -87,56 +88,48 @@ def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False, with_pai
 
     The pairs are printed when asked for, and where the run was to decide them.
     """
+    from wattention.analysis.pairs import compare_pairs
     from wattention.analysis.summary import compare_records
     from wattention.core.errors import UserError
     from wattention.report.comparison import comparison_document
+    from wattention.report.pairs import pair_sections
     from wattention.report.terminal import print_document, print_sections
 
+    with_pairs_shown = with_pairs or run.spec.decide is not None
+    pairs = compare_pairs(run.spec, run.records) if with_pairs_shown or with_page or as_json else {}
     comparison = compare_records(run.spec, run.records)
     print_document(comparison_document(comparison, name=run.folder.name, damage=run.damage), details=False)
-    if with_pairs or run.spec.decide is not None:
-        print_sections(_pair_sections(run, details=with_pairs))
+    if with_pairs_shown:
+        sections = pair_sections(run.spec, pairs)
+        print_sections([section for section in sections if with_pairs or not section.detail])
     typer.echo(f"\nrecords: {run.folder / 'records.jsonl'}")
     if with_page:
         try:
-            write_page(run, comparison)
+            _write_page(run, comparison, pairs)
         except UserError as error:  # the records are safe, and their tables are shown
             typer.echo(f"error: {error}", err=True)
     if (run.folder / PAGE).exists():
         typer.echo(f"page:    {run.folder / PAGE}")
     if as_json:
-        typer.echo(_json(run, comparison))
+        typer.echo(_json(run, comparison, pairs))
 
 
-def write_page(run: StoredRun, comparison: Comparison) -> Path:
-    """Write the run's own page, which is made anew whenever the run has gone on.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+def _write_page(run: StoredRun, comparison: Comparison, pairs: Pairs) -> None:
+    """Write the run's own page, which is made anew whenever the run has gone on; ``UserError`` where it cannot be."""
     from wattention.report.html import html_page
     from wattention.report.run_report import run_document
 
-    path = run.folder / PAGE
-    write_file(path, html_page(run_document(run, comparison)).encode())
-    return path
+    write_file(run.folder / PAGE, html_page(run_document(run, comparison, pairs)).encode())
 
 
-def _json(run: StoredRun, comparison: Comparison | None = None) -> str:
+def _json(run: StoredRun, comparison: Comparison | None = None, pairs: Pairs | None = None) -> str:
     from wattention.analysis.pairs import compare_pairs
     from wattention.analysis.summary import compare_records
     from wattention.report.comparison_json import comparison_json
 
     comparison = comparison or compare_records(run.spec, run.records)
-    return comparison_json(comparison, folder=run.folder, pairs=compare_pairs(run.spec, run.records))
-
-
-def _pair_sections(run: StoredRun, *, details: bool) -> list[Section]:
-    from wattention.analysis.pairs import compare_pairs
-    from wattention.report.pairs import pair_sections
-
-    sections = pair_sections(run.spec, compare_pairs(run.spec, run.records))
-    return [section for section in sections if details or not section.detail]
+    pairs = compare_pairs(run.spec, run.records) if pairs is None else pairs
+    return comparison_json(comparison, folder=run.folder, pairs=pairs)
 
 
 def _chosen(form: str | None, out: Path | None) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from wattention.analysis.pairs import compare_pairs
+from wattention.analysis.pairs import Pair, compare_pairs
 from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.records import CellRecord
 from wattention.report.comparison import comparison_document
@@ -30,6 +30,7 @@ from wattention.report.method_section import method_section, specification_secti
 from wattention.report.pairs import pair_sections
 from wattention.study.store import StoredRun
 
+Pairs = Mapping[str, Sequence[Pair]]
 Draw = Callable[[Comparison, Sequence[CellRecord]], Figure | None]
 
 FIGURES: tuple[Draw, ...] = (
@@ -52,8 +53,11 @@ FIGURES: tuple[Draw, ...] = (
 """In reading order; a figure whose data the run does not have draws nothing."""
 
 
-def run_document(run: StoredRun, comparison: Comparison | None = None) -> Document:
-    """Return the document of one run, complete; terminals may leave out sections marked as detail."""
+def run_document(run: StoredRun, comparison: Comparison | None = None, pairs: Pairs | None = None) -> Document:
+    """Return the document of one run, complete; terminals may leave out sections marked as detail.
+
+    ``comparison`` and ``pairs`` spare their computation where the caller has them already.
+    """
     comparison = comparison or compare_records(run.spec, run.records)
     short = comparison_document(comparison, name=run.folder.name, damage=run.damage)
     figures = tuple(figure for draw in FIGURES if (figure := draw(comparison, run.records)) is not None)
@@ -64,6 +68,6 @@ def run_document(run: StoredRun, comparison: Comparison | None = None) -> Docume
         for section in (energy_section(comparison, run.records), carbon_section(comparison))
         if section is not None
     )
-    pairs = pair_sections(run.spec, compare_pairs(run.spec, run.records))
+    judged = pair_sections(run.spec, compare_pairs(run.spec, run.records) if pairs is None else pairs)
     method = (method_section(run), specification_section(run))
-    return replace(short, sections=(first, *shown, *energy, *rest, *pairs, *method))
+    return replace(short, sections=(first, *shown, *energy, *rest, *judged, *method))

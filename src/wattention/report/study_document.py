@@ -57,7 +57,7 @@ def study_json(study: PublishedStudy, run: StoredRun) -> dict[str, object]:
                 "in_its_own_figures": one.in_its_figures,
                 "original_code": dict(one.what_ran),
             }
-            for one in judgements_of(study, run)
+            for one in judge(study, run.spec, run.records)
         ],
         "rankings": [
             {
@@ -80,11 +80,6 @@ def study_json(study: PublishedStudy, run: StoredRun) -> dict[str, object]:
             for one in rankings(study, run.spec, run.records)
         ],
     }
-
-
-def judgements_of(study: PublishedStudy, run: StoredRun) -> tuple[Judgement, ...]:
-    """Judge a study by a run on disk."""
-    return judge(study, run.spec, run.records)
 
 
 def because(judgement: Judgement) -> str:
