@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.machine import FastMemoryFullError, Machine, UnwrittenReadError
+from wattention.iocomplexity.ledger import FastMemoryFullError
+from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import PairTile, Widths
+from wattention.iocomplexity.slow import UnwrittenReadError
 from wattention.iocomplexity.trace import Recorder
 
 A = np.arange(12.0).reshape(4, 3)

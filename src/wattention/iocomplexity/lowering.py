@@ -23,10 +23,11 @@ import numpy as np
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.iocomplexity.execute import execute
 from wattention.iocomplexity.masks import Bools
-from wattention.iocomplexity.observer import SlowArray, Streams, Sums
+from wattention.iocomplexity.observer import Streams, Sums
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
 from wattention.iocomplexity.selection import Tags
+from wattention.iocomplexity.slow import SlowArray
 
 Label = tuple[str, int, int]
 

@@ -8,23 +8,11 @@ from typing import Any, Literal, Protocol
 from numpy.typing import NDArray
 
 from wattention.iocomplexity.masks import Bools
-from wattention.iocomplexity.selection import Floats, Tags
+from wattention.iocomplexity.selection import Tags
+from wattention.iocomplexity.slow import SlowArray
 
 Streams = Literal["right", "left", "columns held", "rows held"]
 """Which operands of a product pass by without being held: one of them, or both with a column or a row held."""
-
-
-@dataclass(slots=True)
-class SlowArray:
-    """One array of slow memory; ``values`` is None in null mode."""
-
-    name: str
-    shape: tuple[int, int]
-    role: str
-    width: int
-    scratch_words: int
-    values: Floats | None
-    tags: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

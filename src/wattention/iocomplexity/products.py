@@ -122,7 +122,7 @@ def score_tiles(
         rows = machine.slow(left, pair.rows) if panel is None else panel.part(rows=locate(pair.rows, live.rows))
         tile.add_product(rows, machine.slow(right, pair.keys).T, onto=pair, scale=scale)
         yield number, pair, tile
-        if machine.is_live(tile):
+        if tile.is_live:
             tile.free()
     if panel is not None:
         panel.free()

@@ -1,4 +1,4 @@
-"""Parts of arrays and tiles: rows and columns as slices or index arrays, and operands that stay in slow memory."""
+"""Parts of arrays and tiles: rows and columns as slices or index arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from wattention.iocomplexity.mask_kinds import Ints
 Floats = NDArray[np.float64]
 Selection = slice | Ints
 Tags = NDArray[np.int64]
+"""What an observer calls the words of a tile or of an array."""
+
+ALL = slice(None)
 
 
 def span(selection: Selection) -> int:
@@ -56,28 +59,3 @@ def narrow(outer: Selection, inner: Selection) -> Selection:
     first = 0 if inner.start is None else inner.start
     last = length if inner.stop is None else inner.stop
     return slice(start + first, start + last)
-
-
-class SlowView:
-    """A part of an array of slow memory, to be streamed as an operand of a product."""
-
-    __slots__ = ("columns", "name", "rows", "transposed")
-
-    def __init__(self, name: str, rows: Selection, columns: Selection, *, transposed: bool = False) -> None:
-        self.name, self.rows, self.columns, self.transposed = name, rows, columns, transposed
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns as an operand."""
-        rows, columns = span(self.rows), span(self.columns)
-        return (columns, rows) if self.transposed else (rows, columns)
-
-    @property
-    def size(self) -> int:
-        """Numbers in the part."""
-        return span(self.rows) * span(self.columns)
-
-    @property
-    def T(self) -> SlowView:  # noqa: N802 - NumPy's name for it
-        """The transpose."""
-        return SlowView(self.name, self.rows, self.columns, transposed=not self.transposed)

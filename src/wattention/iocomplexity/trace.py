@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from wattention.core.errors import UserError
 from wattention.iocomplexity.execute import execute
 from wattention.iocomplexity.masks import Bools
-from wattention.iocomplexity.observer import SlowArray, Streams, Sums
+from wattention.iocomplexity.observer import Streams, Sums
 from wattention.iocomplexity.problem import Problem, Widths
 from wattention.iocomplexity.schedules.base import Schedule, Tiles
 from wattention.iocomplexity.selection import Tags
+from wattention.iocomplexity.slow import SlowArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,8 @@ from wattention.iocomplexity.machine import Machine
 from wattention.iocomplexity.problem import PairTile, Problem
 from wattention.iocomplexity.products import locate
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import SlowView, Tile
+from wattention.iocomplexity.slow import SlowView
+from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
