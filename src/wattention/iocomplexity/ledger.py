@@ -59,36 +59,42 @@ class Ledger:
 
     # --- room ---------------------------------------------------------------------------------------------------------
 
-    def room_for(self, words: int, what: str) -> None:
-        """Check that a temporary of ``words`` words fits for a moment, and remember the peak.
+    def hold(self, held: Held, words: int) -> None:
+        """Give room to a tile until it is released.
 
         Raises:
             FastMemoryFullError: it does not fit; the message says what is free and what is live.
         """
-        free = self.fast_words - self.used
-        if words > free:
-            raise FastMemoryFullError(
-                f"fast memory is full: no room for {what}",
-                got=f"{words} words needed, {free} free of {self.fast_words}; live: {self.live()}",
-                wanted="tiles that fit together",
-                do="plan smaller tiles, or give the machine more fast memory",
-            )
+        if words > self.fast_words - self.used:
+            raise self._full(words, f"{held.name} {held.shape[0]}x{held.shape[1]}")
+        self.used += words
+        self.peak = max(self.peak, self.used)
+        self._live[id(held)] = held
+
+    def room_for(self, words: int, what: str) -> None:
+        """Check that a temporary of ``words`` words fits for a moment, and remember the peak.
+
+        Raises:
+            FastMemoryFullError: as :meth:`hold`.
+        """
+        if words > self.fast_words - self.used:
+            raise self._full(words, what)
         self.peak = max(self.peak, self.used + words)
 
-    def hold(self, held: Held, words: int) -> None:
-        """Give room to a tile until it is released; :meth:`room_for` was asked before."""
-        self.used += words
-        self._live[id(held)] = held
+    def _full(self, words: int, what: str) -> FastMemoryFullError:
+        free = self.fast_words - self.used
+        return FastMemoryFullError(
+            f"fast memory is full: no room for {what}",
+            got=f"{words} words needed, {free} free of {self.fast_words}; live: {self.live()}",
+            wanted="tiles that fit together",
+            do="plan smaller tiles, or give the machine more fast memory",
+        )
 
     def release(self, held: Held, words: int) -> None:
         """Take the room of a tile back."""
         assert id(held) in self._live, f"{held.name} is freed twice, or is a view"
         del self._live[id(held)]
         self.used -= words
-
-    def holds(self, held: Held) -> bool:
-        """Whether a tile is in fast memory."""
-        return id(held) in self._live
 
     def live(self) -> str:
         """What occupies fast memory, for messages."""

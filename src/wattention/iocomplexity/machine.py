@@ -15,8 +15,9 @@ Operands named by :meth:`Machine.slow` are streamed: they pass through a buffer 
 one column and one row (both streamed), which is a loop of loads, products and frees, done at once. With an observer
 attached (address traces, lowering to a graph) the loop is executed literally, word by word.
 
-The machine only composes. Arrays (``slow``), the account (``ledger``), what lies in fast memory (``resident``), streamed
-products (``streaming``) and arithmetic (``tile``) each know those before them, and none of them knows the machine.
+The machine only composes. Arrays (``slow``), the account (``ledger``), what lies in fast memory (``resident``),
+streamed products (``streaming``) and arithmetic (``tile``) each know those before them, and none of them knows the
+machine.
 """
 
 from __future__ import annotations

@@ -22,7 +22,19 @@ from wattention.iocomplexity.slow import SlowView
 class Resident:
     """A rectangle of fast memory; as a context manager, its room is free again at the end of the block."""
 
-    __slots__ = ("_parent", "_place", "ledger", "name", "shape", "tags", "transposed", "values", "width")
+    __slots__ = (
+        "_held",
+        "_parent",
+        "_place",
+        "_root",
+        "ledger",
+        "name",
+        "shape",
+        "tags",
+        "transposed",
+        "values",
+        "width",
+    )
 
     def __init__(
         self,
@@ -38,16 +50,16 @@ class Resident:
         self.values: Floats | None = None
         self.tags: Tags | None = None
         self._parent, self._place = parent, place
-        self.transposed = False
+        self._root: Self | None = None if parent is None else parent._root or parent
+        self._held = self.transposed = False
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
     @classmethod
     def _placed(cls, ledger: Ledger, name: str, shape: tuple[int, int], width: int) -> Self:
-        words = shape[0] * shape[1] * width
-        ledger.room_for(words, f"{name} {shape[0]}x{shape[1]}")
         tile = cls(ledger, name, shape, width)
-        ledger.hold(tile, words)
+        ledger.hold(tile, shape[0] * shape[1] * width)
+        tile._held = True
         return tile
 
     @classmethod
@@ -96,6 +108,7 @@ class Resident:
     def free(self) -> None:
         """Give the room back."""
         self.ledger.release(self, self.size * self.width)
+        self._held = False
         if self.ledger.observer is not None:
             self.ledger.observer.freed(self.marks)
 
@@ -122,18 +135,13 @@ class Resident:
         return self.shape[0] * self.shape[1]
 
     @property
-    def root(self) -> Self:
-        """The tile this one is a view of."""
-        return self if self._parent is None else self._parent.root
-
-    @property
     def is_live(self) -> bool:
-        """Whether the room is still its own."""
-        return self.ledger.holds(self.root)
+        """Whether it is in fast memory, or the tile it is a view of."""
+        return (self._root or self)._held
 
     def must_be_live(self) -> None:
         """Refuse to work on a tile whose room was given back."""
-        if not self.is_live:
+        if not (self._root or self)._held:
             raise UserError(
                 "a tile was used after it had left fast memory",
                 got=self.name,

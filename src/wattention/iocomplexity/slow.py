@@ -42,10 +42,14 @@ class SlowArray:
 class SlowView:
     """A part of an array of slow memory: what a load or a store names, or an operand to be streamed."""
 
-    __slots__ = ("array", "columns", "rows", "transposed")
+    __slots__ = ("array", "columns", "home_shape", "rows", "shape", "transposed")
 
     def __init__(self, array: SlowArray, rows: Selection, columns: Selection, *, transposed: bool = False) -> None:
         self.array, self.rows, self.columns, self.transposed = array, rows, columns, transposed
+        self.home_shape = span(rows), span(columns)
+        """Rows and columns as the array lies."""
+        self.shape = self.home_shape[::-1] if transposed else self.home_shape
+        """Rows and columns as an operand."""
 
     @property
     def name(self) -> str:
@@ -58,19 +62,9 @@ class SlowView:
         return self.array.width
 
     @property
-    def home_shape(self) -> tuple[int, int]:
-        """Rows and columns as the array lies."""
-        return span(self.rows), span(self.columns)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns as an operand."""
-        return self.home_shape[::-1] if self.transposed else self.home_shape
-
-    @property
     def size(self) -> int:
         """Numbers in the part."""
-        return span(self.rows) * span(self.columns)
+        return self.shape[0] * self.shape[1]
 
     @property
     def T(self) -> SlowView:  # noqa: N802 - NumPy's name for it

@@ -277,7 +277,7 @@ def accumulate(ledger: Ledger, target: SlowSum, product: Product) -> None:
         new = product.numbers()
         if old_rows:
             old_part: Selection = ALL if old_rows == height else np.flatnonzero(~target.fresh)
-            old = home.part(old_part).read()
+            old = (home if old_rows == height else home.part(old_part)).read()
             if target.decay is not None:
                 assert target.decay.values is not None
                 old = old * target.decay.values[old_part]
