@@ -21,9 +21,9 @@ from pathlib import Path
 
 from results import write_result
 from wattention.iocomplexity.cache.lru import simulate
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.execution.trace import record
+from wattention.iocomplexity.problem.attention import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
-from wattention.iocomplexity.trace import record
 
 TOKENS, HEAD_DIM, LINE_BYTES, WAYS, WORD_BYTES = 384, 32, 64, 8, 4
 CACHES_BYTES = (16384, 32768, 65536)

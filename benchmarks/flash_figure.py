@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from results import write_result
-from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.planner import all_schedules
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.execution.execute import execute
+from wattention.iocomplexity.planning.planner import all_schedules
+from wattention.iocomplexity.problem.attention import attention_problem
 
 TOKENS, HEAD_DIM, HEADS, BATCH, WORD_BYTES = 1024, 64, 16, 64, 2
 HEAD_BYTES = HEADS * BATCH * WORD_BYTES

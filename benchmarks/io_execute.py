@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 
 from results import write_result
-from wattention.iocomplexity.execute import execute, verify
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.execution.execute import execute, verify
+from wattention.iocomplexity.problem.attention import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
 
 TOKENS, HEAD_DIM, FAST_WORDS, LIMIT_S = 1024, 64, 16384, 5.0

@@ -17,9 +17,9 @@ import numpy as np
 
 from results import write_result
 from wattention.iocomplexity.cache import kernels
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.execution.trace import Trace, record
+from wattention.iocomplexity.problem.attention import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
-from wattention.iocomplexity.trace import Trace, record
 
 SIZE_BYTES, LINE_BYTES, WAYS, WORD_BYTES = 32768, 64, 8, 4
 SCALAR_ACCESSES = 200_000

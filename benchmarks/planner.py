@@ -13,8 +13,8 @@ import statistics
 import time
 
 from results import write_result
-from wattention.iocomplexity.planner import plan
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.planning.planner import plan
+from wattention.iocomplexity.problem.attention import attention_problem
 
 QUERY_LIMIT_S = 0.050
 RECORDED_MAPPER_S = (38.0, 143.0)

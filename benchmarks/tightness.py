@@ -13,9 +13,9 @@ import argparse
 from typing import Any, Literal
 
 from results import write_result
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.planner import Plan, plan
-from wattention.iocomplexity.problem import Problem, attention_problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass
+from wattention.iocomplexity.planning.planner import Plan, plan
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
 
 NEW_BOUNDS = frozenset({"A'", "A*", "D*", "E*"})
 NEW_SCHEDULES = frozenset({"merged_backward", "small_cache_raw"})

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.best_bound import all_bounds, best_bound
 from wattention.iocomplexity.bounds import BOUNDS
+from wattention.iocomplexity.bounds.base import AlgorithmClass
 from wattention.iocomplexity.bounds.literature import SHAPES
 from wattention.iocomplexity.bounds.matmul import cosma_words, smith_words
-from wattention.iocomplexity.problem import Problem, Widths, attention_problem
+from wattention.iocomplexity.planning.best_bound import all_bounds, best_bound
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 
 BY_NAME = {bound.name: bound for bound in all_bounds()}
 N, D = 16384, 128

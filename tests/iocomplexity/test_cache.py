@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from wattention.core.errors import UserError
 from wattention.iocomplexity.cache.comparison import compare
 from wattention.iocomplexity.cache.lru import Cache, simulate, simulate_levels
-from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.problem import Widths, attention_problem
+from wattention.iocomplexity.execution.execute import execute
+from wattention.iocomplexity.execution.trace import Recorder, Trace, record
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import SCHEDULES
-from wattention.iocomplexity.trace import Recorder, Trace, record
 
 WORD = 4
 

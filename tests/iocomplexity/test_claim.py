@@ -3,10 +3,10 @@
 import pytest
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.claim import check_claim
-from wattention.iocomplexity.planner import plan
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass
+from wattention.iocomplexity.planning.claim import check_claim
+from wattention.iocomplexity.planning.planner import plan
+from wattention.iocomplexity.problem.attention import attention_problem
 
 PROBLEM = attention_problem(tokens=8192, head_dim=128)
 FAST = 128 * 128

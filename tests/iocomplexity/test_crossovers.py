@@ -3,9 +3,10 @@
 import pytest
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.crossovers import crossover
-from wattention.iocomplexity.curve import trace_curve
-from wattention.iocomplexity.problem import Widths, attention_problem
+from wattention.iocomplexity.planning.crossovers import crossover
+from wattention.iocomplexity.planning.curve import trace_curve
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 
 D = 128
 PROBLEM = attention_problem(tokens=16384, head_dim=D)

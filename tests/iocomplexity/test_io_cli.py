@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from wattention.cli.io import app
 from wattention.core.errors import UserError
-from wattention.iocomplexity.sizes import parse_size, parse_traffic, word_and_widths
+from wattention.iocomplexity.problem.sizes import parse_size, parse_traffic, word_and_widths
 
 SHAPE = ("--tokens", "1024", "--head-dim", "64")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattention.iocomplexity import segments
+from wattention.iocomplexity.bounds import _segments as segments
 
 PART = st.floats(min_value=0.0, max_value=1.0)
 TIGHT = 1e-9

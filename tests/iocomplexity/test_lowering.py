@@ -3,8 +3,9 @@
 import pytest
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.lowering import Lowered, lower
-from wattention.iocomplexity.problem import Widths, attention_problem
+from wattention.iocomplexity.execution.lowering import Lowered, lower
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import SCHEDULES, FastMemoryTooSmallError, Schedule
 
 GAMES = [

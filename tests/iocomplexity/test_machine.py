@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.ledger import FastMemoryFullError
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Widths
-from wattention.iocomplexity.slow import UnwrittenReadError
-from wattention.iocomplexity.trace import Recorder
+from wattention.iocomplexity.execution.trace import Recorder
+from wattention.iocomplexity.memory.ledger import FastMemoryFullError
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.slow import UnwrittenReadError
+from wattention.iocomplexity.problem.cuts import PairTile
+from wattention.iocomplexity.problem.widths import Widths
 
 A = np.arange(12.0).reshape(4, 3)
 

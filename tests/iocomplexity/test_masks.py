@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.masks import (
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.cuts import PairTile, equalised_sizes
+from wattention.iocomplexity.problem.masks import (
     Band,
     CellMask,
     Mask,
@@ -19,7 +21,6 @@ from wattention.iocomplexity.masks import (
     same_bucket,
     window,
 )
-from wattention.iocomplexity.problem import PairTile, attention_problem, equalised_sizes
 
 SIZE = st.integers(1, 12)
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from wattention.core.errors import UserError
 from wattention.hardware.catalog import load_profile
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.best_bound import best_bound
-from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.levels import plan_levels, thresholds
-from wattention.iocomplexity.planner import all_schedules, class_of, plan
-from wattention.iocomplexity.problem import Problem, Widths, attention_problem
-from wattention.iocomplexity.regime import describe_regime, name_regime
+from wattention.iocomplexity.bounds.base import AlgorithmClass
+from wattention.iocomplexity.execution.execute import execute
+from wattention.iocomplexity.planning.best_bound import best_bound
+from wattention.iocomplexity.planning.levels import plan_levels, thresholds
+from wattention.iocomplexity.planning.planner import all_schedules, class_of, plan
+from wattention.iocomplexity.planning.regime import describe_regime, name_regime
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import FastMemoryTooSmallError
 
 D = 64

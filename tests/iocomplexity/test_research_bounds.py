@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.best_bound import all_bounds
 from wattention.iocomplexity.bounds import _ceilings, _certificates
-from wattention.iocomplexity.bounds.base import Bound
-from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.planner import all_schedules, class_of
-from wattention.iocomplexity.problem import Widths, attention_problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound
+from wattention.iocomplexity.execution.execute import execute
+from wattention.iocomplexity.planning.best_bound import all_bounds
+from wattention.iocomplexity.planning.planner import all_schedules, class_of
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import FastMemoryTooSmallError
 
 NAMES = ("A'", "A*", "D*", "E*")

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattention.iocomplexity.execute import execute, verify
-from wattention.iocomplexity.problem import Widths, attention_problem
+from wattention.iocomplexity.execution.execute import execute, verify
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import SCHEDULES, FastMemoryTooSmallError
 
 MERGED = SCHEDULES.load("merged_backward")

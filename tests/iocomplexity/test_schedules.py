@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity import schedules
-from wattention.iocomplexity.execute import execute, verify
-from wattention.iocomplexity.masks import CellMask, Mask, causal, dense, global_window_random, window
-from wattention.iocomplexity.problem import Problem, Widths, attention_problem
+from wattention.iocomplexity import parts, schedules
+from wattention.iocomplexity.execution.execute import execute, verify
+from wattention.iocomplexity.execution.trace import Recorder
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
+from wattention.iocomplexity.problem.masks import CellMask, Mask, causal, dense, global_window_random, window
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import SCHEDULES, FastMemoryTooSmallError, Schedule
-from wattention.iocomplexity.trace import Recorder
 
 NAMES = SCHEDULES.names()
 
@@ -136,11 +137,7 @@ def test_a_schedule_tells_its_own_name(name: str) -> None:
     assert schedule.source
 
 
-ALGORITHMS = [
-    *sorted(Path(schedules.__file__).parent.glob("*.py")),
-    *(Path(schedules.__file__).parents[1] / f"{name}.py"
-      for name in ("flash", "gradients", "hybrid", "layout", "products", "projections", "smallcache", "smallgrad")),
-]  # fmt: skip
+ALGORITHMS = [path for room in (schedules, parts) for path in sorted(Path(room.__file__).parent.glob("*.py"))]
 NOT_FOR_PROGRAMS = {
     "values",
     "add_numbers",
@@ -150,7 +147,9 @@ NOT_FOR_PROGRAMS = {
     "write",
     "result",
     "_slow",
-    "count_traffic",
+    "array",
+    "_ledger",
+    "ledger",
 }
 
 

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from wattention.iocomplexity.execute import execute, verify
-from wattention.iocomplexity.problem import Widths, attention_problem
+from wattention.iocomplexity.execution.execute import execute, verify
+from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import SCHEDULES
 
 N, D = 256, 32

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.problem.attention import attention_problem
 from wattention.iocomplexity.schedules.base import SCHEDULES
 
 N, D = 16384, 128

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.best_bound import best_bound
+from wattention.iocomplexity.bounds.base import AlgorithmClass
 from wattention.iocomplexity.bounds.matmul import cosma_words, smith_words
-from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.planner import plan
-from wattention.iocomplexity.problem import Problem, Widths, attention_problem
+from wattention.iocomplexity.execution.execute import execute
+from wattention.iocomplexity.planning.best_bound import best_bound
+from wattention.iocomplexity.planning.planner import plan
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
+from wattention.iocomplexity.problem.widths import Widths
 
 TOKENS, HEAD_DIM = 1024, 64
 

@@ -20,8 +20,8 @@ from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import RunSpec
 from wattention.iocomplexity.bounds.base import Direction
-from wattention.iocomplexity.planner import PlannedSchedule, all_schedules, plan
-from wattention.iocomplexity.problem import Problem, attention_problem
+from wattention.iocomplexity.planning.planner import PlannedSchedule, all_schedules, plan
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
 
 WORD_BYTES = {"float32": 4, "bfloat16": 2}
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}

@@ -12,7 +12,7 @@ anything else       operands + results, once                                    
 
 Every operator starts and ends outside of every fast level: what a cache keeps from one operator to the next is not
 counted. A fused kernel too large for a level (its tiles do not fit) is absent there.
-Source: iocomplexity/planner.py; Smith et al. 2017 (arXiv 1702.02017); Kwasniewski et al. 2019 (COSMA).
+Source: iocomplexity/planning/planner.py; Smith et al. 2017 (arXiv 1702.02017); Kwasniewski et al. 2019 (COSMA).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import NamedTuple
 from wattention.core.errors import UserError
 from wattention.core.operators import Operator
 from wattention.iocomplexity.bounds.matmul import cosma_words, smith_words
-from wattention.iocomplexity.planner import plan
-from wattention.iocomplexity.problem import attention_problem
+from wattention.iocomplexity.planning.planner import plan
+from wattention.iocomplexity.problem.attention import attention_problem
 
 ELEMENT_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 

@@ -49,7 +49,7 @@ def advise(
     from wattention.core.amounts import parse_energy
     from wattention.core.errors import UserError
     from wattention.core.run_spec import STUDY_MECHANISMS
-    from wattention.iocomplexity.sizes import parse_size
+    from wattention.iocomplexity.problem.sizes import parse_size
     from wattention.report.advice import advice_document, advice_to_json
     from wattention.report.terminal import print_document
     from wattention.study.advising import Question, answer, usual_lengths

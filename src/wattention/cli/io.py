@@ -15,7 +15,7 @@ import typer
 from wattention.core.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from wattention.iocomplexity.problem import Problem
+    from wattention.iocomplexity.problem.attention import Problem
 
 app = typer.Typer(name="io", help="Data movement of attention: schedules, limits, and how far apart they are.")
 
@@ -58,8 +58,8 @@ def _query(
     heads: int = 1, kv_heads: int | None = None, batch: int = 1, mask: str = "dense", values_in_keys: bool = False,
     dtype: str = "float16", accumulators: str | None = None, scratch: str | None = None,
 ) -> _Query:  # fmt: skip
-    from wattention.iocomplexity.problem import attention_problem
-    from wattention.iocomplexity.sizes import word_and_widths
+    from wattention.iocomplexity.problem.attention import attention_problem
+    from wattention.iocomplexity.problem.sizes import word_and_widths
 
     missing = [name for name, value in (("--tokens", tokens), ("--head-dim", head_dim)) if value is None]
     if tokens is None or head_dim is None:
@@ -75,7 +75,7 @@ def _query(
 
 
 def _fast_words(fast_memory: str | None, device: str | None, level: str, word_bytes: int) -> int:
-    from wattention.iocomplexity.sizes import parse_size
+    from wattention.iocomplexity.problem.sizes import parse_size
 
     if fast_memory is not None and device is not None:
         raise UserError("fast memory is given twice", got=f"--fast-memory {fast_memory} and --device {device}",
@@ -129,7 +129,7 @@ def io(
     """Rank every schedule by the words it moves, beside the bound of its class."""
     if ctx.invoked_subcommand is not None:
         return
-    from wattention.iocomplexity.planner import plan
+    from wattention.iocomplexity.planning.planner import plan
 
     query = _query(
         tokens=tokens, head_dim=head_dim, value_dim=value_dim, key_tokens=key_tokens, heads=heads, kv_heads=kv_heads,
@@ -157,7 +157,7 @@ def _print_levels(query: _Query, device: str | None, directions: tuple[Direction
     if device is None:
         raise UserError("--levels needs a device", do="add --device h100-sxm")
     from wattention.hardware.catalog import load_profile
-    from wattention.iocomplexity.levels import plan_levels
+    from wattention.iocomplexity.planning.levels import plan_levels
     from wattention.report.document import Document
     from wattention.report.io_document import describe_problem, levels_section
     from wattention.report.io_json import levels_to_json
@@ -175,8 +175,8 @@ def _print_levels(query: _Query, device: str | None, directions: tuple[Direction
 
 
 def _verify(name: str, problem: Problem, fast_words: int) -> Any:
-    from wattention.iocomplexity.execute import verify
-    from wattention.iocomplexity.planner import all_schedules
+    from wattention.iocomplexity.execution.execute import verify
+    from wattention.iocomplexity.planning.planner import all_schedules
 
     schedule = next(one for one in all_schedules() if one.name == name)
     smaller = _smaller(problem)
@@ -187,7 +187,7 @@ def _smaller(problem: Problem) -> Problem:
     """The problem itself, or one with fewer tokens where running it would take too long."""
     from dataclasses import replace
 
-    from wattention.iocomplexity.masks import parse_mask
+    from wattention.iocomplexity.problem.masks import parse_mask
 
     products = problem.rows * problem.key_tokens * (problem.key_dim + problem.value_dim)
     shrink = 1
@@ -218,8 +218,8 @@ def curve(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Draw words against fast memory over four decades: schedules, bounds, crossings, devices."""
-    from wattention.iocomplexity.curve import trace_curve
-    from wattention.iocomplexity.sizes import parse_size
+    from wattention.iocomplexity.planning.curve import trace_curve
+    from wattention.iocomplexity.problem.sizes import parse_size
     from wattention.report.io_figure import save_figure, to_text
     from wattention.report.io_json import curve_to_json
 
@@ -254,8 +254,8 @@ def devices(
 ) -> None:
     """List, for every device and level, the head dimension above which the small-cache regime begins."""
     from wattention.hardware.catalog import load_profile, profile_names
-    from wattention.iocomplexity.levels import thresholds
-    from wattention.iocomplexity.sizes import bytes_of
+    from wattention.iocomplexity.planning.levels import thresholds
+    from wattention.iocomplexity.problem.sizes import bytes_of
     from wattention.report.io_document import devices_document
     from wattention.report.io_json import thresholds_to_json
     from wattention.report.terminal import print_document
@@ -281,8 +281,8 @@ def claim(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Say whether a claimed traffic is possible, for which class of algorithms not, and what moves fewer words."""
-    from wattention.iocomplexity.claim import check_claim
-    from wattention.iocomplexity.sizes import parse_traffic
+    from wattention.iocomplexity.planning.claim import check_claim
+    from wattention.iocomplexity.problem.sizes import parse_traffic
     from wattention.report.io_document import claim_document
     from wattention.report.io_json import claim_to_json
     from wattention.report.terminal import print_document

@@ -82,6 +82,6 @@ def _precision(name: str) -> str:
 
 
 def _bytes(text: str) -> int:
-    from wattention.iocomplexity.sizes import parse_size
+    from wattention.iocomplexity.problem.sizes import parse_size
 
     return parse_size(text, 1)

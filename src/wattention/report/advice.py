@@ -9,7 +9,7 @@ from wattention.analysis.advice_points import Objective, Wish
 from wattention.analysis.advise import Advice, Choice
 from wattention.analysis.crossover import Crossover
 from wattention.core.quantities import Absent, Quantity
-from wattention.iocomplexity.levels import Threshold
+from wattention.iocomplexity.planning.levels import Threshold
 from wattention.report.document import Cell, Column, Document, Section, Table
 from wattention.report.figures.wording import list_names, times
 from wattention.report.units import ORIGIN_LEGEND, format_value, significant

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattention.core.quantities import Absent, Quantity, Reading
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.best_bound import BestBound
+from wattention.iocomplexity.bounds.base import AlgorithmClass
 from wattention.iocomplexity.bounds.literature import SHAPES
-from wattention.iocomplexity.claim import Claim
-from wattention.iocomplexity.execute import Verification
-from wattention.iocomplexity.levels import LevelPlan, Threshold
-from wattention.iocomplexity.planner import Plan, PlannedSchedule
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.regime import describe_regime
+from wattention.iocomplexity.execution.execute import Verification
+from wattention.iocomplexity.planning.best_bound import BestBound
+from wattention.iocomplexity.planning.claim import Claim
+from wattention.iocomplexity.planning.levels import LevelPlan, Threshold
+from wattention.iocomplexity.planning.planner import Plan, PlannedSchedule
+from wattention.iocomplexity.planning.regime import describe_regime
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.report.document import Cell, Column, Document, Section, Table
 from wattention.report.units import format_value
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.curve import Curve, Line
+from wattention.iocomplexity.planning.curve import Curve, Line
 from wattention.report.units import format_value
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")

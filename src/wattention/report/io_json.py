@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wattention.iocomplexity.best_bound import BestBound
-from wattention.iocomplexity.claim import Claim
-from wattention.iocomplexity.curve import Curve
-from wattention.iocomplexity.execute import Verification
-from wattention.iocomplexity.levels import LevelPlan, Threshold
-from wattention.iocomplexity.planner import Plan, PlannedSchedule
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.execution.execute import Verification
+from wattention.iocomplexity.planning.best_bound import BestBound
+from wattention.iocomplexity.planning.claim import Claim
+from wattention.iocomplexity.planning.curve import Curve
+from wattention.iocomplexity.planning.levels import LevelPlan, Threshold
+from wattention.iocomplexity.planning.planner import Plan, PlannedSchedule
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def plans_to_json(

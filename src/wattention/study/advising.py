@@ -20,7 +20,7 @@ from wattention.core.run_spec import STUDY_MECHANISMS
 from wattention.core.shapes import AttentionShape
 from wattention.hardware.catalog import load_profile
 from wattention.hardware.profile import HardwareProfile
-from wattention.iocomplexity.levels import Threshold, thresholds
+from wattention.iocomplexity.planning.levels import Threshold, thresholds
 from wattention.study.prediction import predict
 from wattention.study.store import StoredRun
 

@@ -10,11 +10,10 @@ The first segment starts empty. F is proved by branch and bound (:mod:`._ceiling
 docs/theory/tightness.md. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.bounds._ceilings import exclusive_backward
 from wattention.iocomplexity.bounds._empty_start import most_words_from_empty
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

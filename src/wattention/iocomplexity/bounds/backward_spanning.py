@@ -10,10 +10,9 @@ may be left unfinished at the end of a segment for nothing, to dQ and dK, whose 
 F is proved by branch and bound (:mod:`._ceilings`). Own proof: docs/theory/tightness.md. O(1).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.bounds._ceilings import SPANNING_BACKWARD, spanning_words
-from wattention.iocomplexity.bounds.base import Bound, distinct_values
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, distinct_values
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

@@ -7,10 +7,9 @@ As A_at, with the products and the lemma of D:
 Own proof: docs/theory/write-only.md. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import carried_and_scratch, most_words
+from wattention.iocomplexity.bounds._segments import carried_and_scratch, most_words
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

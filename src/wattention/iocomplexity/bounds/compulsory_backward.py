@@ -6,9 +6,8 @@ S still reads these inputs: dQ = dS K and dK = dS^T Q need Q and K themselves. S
 docs/theory/compulsory.md. O(1).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, distinct_values
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, distinct_values
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

@@ -4,9 +4,8 @@ Every input a result depends on is read once and every result is written once. A
 query is not needed; K is needed only where a row has a choice. Source: immediate; docs/theory/compulsory.md. O(1).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, always
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, always
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

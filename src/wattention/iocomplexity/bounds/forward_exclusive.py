@@ -9,11 +9,10 @@ bound rises from 4 d^2 / (M + d^2) to 4 d^2 / M words a pair, which FlashAttenti
 Own proof: docs/theory/tightness.md. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.bounds._empty_start import most_words_from_empty
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import three_walls
+from wattention.iocomplexity.bounds._segments import three_walls
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

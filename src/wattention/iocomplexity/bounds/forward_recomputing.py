@@ -9,10 +9,9 @@ products,
 and the number printed takes the best integer segment length. Own proof: docs/theory/forward.md. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import most_words, streamed_scores
+from wattention.iocomplexity.bounds._segments import most_words, streamed_scores
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

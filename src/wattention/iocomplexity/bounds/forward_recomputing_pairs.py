@@ -8,10 +8,9 @@ scratch, and scratch adds (K - c)^2 / (16 d_k) to what a segment can do:
 Own proof: docs/theory/forward.md. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import carried_and_scratch, most_words
+from wattention.iocomplexity.bounds._segments import carried_and_scratch, most_words
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

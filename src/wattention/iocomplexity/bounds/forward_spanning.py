@@ -9,10 +9,9 @@ unfinished at the end of a segment for nothing, to P V, whose accumulators pay t
 F is proved by branch and bound (:mod:`._ceilings`). Own proof: docs/theory/tightness.md. O(1).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
 from wattention.iocomplexity.bounds._ceilings import SPANNING_FORWARD, spanning_words
-from wattention.iocomplexity.bounds.base import Bound, distinct_values
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, distinct_values
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

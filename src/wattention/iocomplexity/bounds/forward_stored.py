@@ -7,10 +7,9 @@ The proof of B charges loads and output stores only; a run that also writes one 
 Own proof: docs/theory/forward.md; each product alone: Smith et al., arXiv 1702.02017. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import most_words, three_walls
+from wattention.iocomplexity.bounds._segments import most_words, three_walls
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

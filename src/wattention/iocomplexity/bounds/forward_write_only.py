@@ -8,10 +8,9 @@ the start plus the loads, so a segment touches 2 M + X words and no virtual load
 Own proof: docs/theory/write-only.md. O(log M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, distinct_values
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import most_words, streamed_scores
+from wattention.iocomplexity.bounds._segments import most_words, streamed_scores
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, distinct_values
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

@@ -4,9 +4,8 @@ Elementwise features (as many as d_k), or features given in slow memory. No boun
 never formed. Source: immediate; docs/theory/linear.md. O(1).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, distinct_values
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, distinct_values
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

@@ -6,10 +6,9 @@ holds when the state starts the second product from slow memory. Source: Smith e
 product; docs/theory/linear.md. O(1).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound
 from wattention.iocomplexity.bounds.matmul import smith_words
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _condition(problem: Problem) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wattention.iocomplexity.bounds.base import Direction
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.problem.attention import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

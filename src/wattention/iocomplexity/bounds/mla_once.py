@@ -9,10 +9,9 @@ Own proof: docs/theory/mla.md. O(log M).
 
 import math
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, shared_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import most_words, three_walls
+from wattention.iocomplexity.bounds._segments import most_words, three_walls
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, shared_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

@@ -9,10 +9,9 @@ kappa^2/4 is seldom an integer, so the number printed searches the segment lengt
 M).
 """
 
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.bounds.base import Bound, choice_pairs, shared_values, single_key_rows
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.segments import most_words
+from wattention.iocomplexity.bounds._segments import most_words
+from wattention.iocomplexity.bounds.base import AlgorithmClass, Bound, choice_pairs, shared_values, single_key_rows
+from wattention.iocomplexity.problem.attention import Problem
 
 
 def _values(problem: Problem, fast_words: int) -> float:

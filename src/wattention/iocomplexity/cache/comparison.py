@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wattention.iocomplexity.cache.lru import CacheCount, simulate
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.execute import execute
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.execution.execute import execute
+from wattention.iocomplexity.execution.trace import record
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Schedule
-from wattention.iocomplexity.trace import record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.trace import Trace
+from wattention.iocomplexity.execution.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,17 +17,18 @@ from typing import Literal
 import numpy as np
 
 from wattention.core.errors import UserError
-from wattention.iocomplexity.algorithm_class import AlgorithmClass
-from wattention.iocomplexity.best_bound import best_bound
-from wattention.iocomplexity.lowering import Lowered, lower
-from wattention.iocomplexity.masks import Mask, from_array
+from wattention.iocomplexity.bounds.base import AlgorithmClass
+from wattention.iocomplexity.execution.lowering import Lowered, lower
 from wattention.iocomplexity.pebble.exact import Solution, solve
 from wattention.iocomplexity.pebble.graph import Graph, build
 from wattention.iocomplexity.pebble.graphs.attention import allowed
 from wattention.iocomplexity.pebble.graphs.family import parse
 from wattention.iocomplexity.pebble.rules import Kind, Move, named
 from wattention.iocomplexity.pebble.verify import Verdict, verify
-from wattention.iocomplexity.problem import Problem, Widths
+from wattention.iocomplexity.planning.best_bound import best_bound
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.masks import Mask, from_array
+from wattention.iocomplexity.problem.widths import Widths
 from wattention.iocomplexity.schedules.base import SCHEDULES, FastMemoryTooSmallError, Schedule, Tiles
 
 Direction = Literal["forward", "backward"]

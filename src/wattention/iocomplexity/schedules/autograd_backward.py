@@ -10,12 +10,11 @@ Source: Dao et al. 2022, FlashAttention, algorithm 3.
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import gather, gather_part
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem, slice_of
-from wattention.iocomplexity.products import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts.gradients import gather, gather_part
+from wattention.iocomplexity.parts.layout import Started, fill_rows
+from wattention.iocomplexity.parts.products import (
     GatherNeeds,
     GatherTiles,
     ScoreNeeds,
@@ -28,6 +27,8 @@ from wattention.iocomplexity.products import (
     score_peak,
     score_tiles,
 )
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import slice_of
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

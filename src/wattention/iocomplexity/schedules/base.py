@@ -14,9 +14,9 @@ from typing import Literal
 
 from wattention.core.catalog import Catalog
 from wattention.core.errors import UserError
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.problem.attention import Problem
 
 Tiles = Mapping[str, int]
 Direction = Literal["forward", "backward"]

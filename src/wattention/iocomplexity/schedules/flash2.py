@@ -1,15 +1,15 @@
 """FlashAttention-2 order: a block of queries with its output stays, keys and values stream past word by word.
 
     words = n d_k + (d_k + d_v) key touches(r) + n d_v + n, about 4 n^2 d^2 / M + 2 n d
-Source: Dao 2023, FlashAttention-2, algorithm 1; see :mod:`wattention.iocomplexity.flash`.
+Source: Dao 2023, FlashAttention-2, algorithm 1; see :mod:`wattention.iocomplexity.parts.flash`.
 """
 
 from __future__ import annotations
 
-from wattention.iocomplexity import flash
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import flash
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,

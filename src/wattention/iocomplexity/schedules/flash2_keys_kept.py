@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattention.iocomplexity import flash
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import locate
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.slow import SlowView
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts import flash
+from wattention.iocomplexity.parts.products import locate
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.slow import SlowView
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

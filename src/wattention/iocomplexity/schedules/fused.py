@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.layout import Started, fill_rows, value_source
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.products import ScoreTiles, locate, score_tiles
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts.layout import Started, fill_rows, value_source
+from wattention.iocomplexity.parts.products import ScoreTiles, locate, score_tiles
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import DeltaTiles, delta_part, least_for_delta, make_delta, plan_delta
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.masks import Bools
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import ScoreTiles, feature_blocks, locate, score_tiles
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.gradients import DeltaTiles, delta_part, least_for_delta, make_delta, plan_delta
+from wattention.iocomplexity.parts.layout import Started, fill_rows
+from wattention.iocomplexity.parts.products import ScoreTiles, feature_blocks, locate, score_tiles
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
+from wattention.iocomplexity.problem.masks import Bools
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

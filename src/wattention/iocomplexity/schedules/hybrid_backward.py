@@ -1,15 +1,15 @@
 """Hybrid backward with scratch for all pairs: the pass that makes dK and dV stores dS, and dQ = dS K is one product.
 
     about 9 n^2 d^2 / M + 2 n^2 for M > d^2 / 2: fewest words of all for d^2 < M < 2.5 d^2.
-Source: this project; see :mod:`wattention.iocomplexity.hybrid`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.hybrid`.
 """
 
 from __future__ import annotations
 
-from wattention.iocomplexity import hybrid
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import hybrid
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

@@ -1,6 +1,6 @@
 """Hybrid backward in panels of g, about 8 sqrt(M), keys: g n words of scratch for 2 n d (n / g - 1) more words moved.
 
-Source: this project; see :mod:`wattention.iocomplexity.hybrid`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.hybrid`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isqrt
 
-from wattention.iocomplexity import hybrid
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import hybrid
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

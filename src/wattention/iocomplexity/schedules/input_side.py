@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import partial
 
-from wattention.iocomplexity import flash, smallcache
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.projections import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import flash, smallcache
+from wattention.iocomplexity.parts.projections import (
     Projection,
     ProjectionTiles,
     least_for_projection,
@@ -25,6 +24,7 @@ from wattention.iocomplexity.projections import (
     project,
     projection_part,
 )
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

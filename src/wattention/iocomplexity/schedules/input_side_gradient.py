@@ -10,9 +10,10 @@ Source: Li et al. 2024 (arXiv 2410.09397), definition of the gradient and theore
 
 from __future__ import annotations
 
-from wattention.iocomplexity import smallgrad
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import smallgrad
+from wattention.iocomplexity.parts.gradients import (
     DeltaTiles,
     delta_part,
     gather_part,
@@ -20,10 +21,8 @@ from wattention.iocomplexity.gradients import (
     make_delta,
     plan_delta,
 )
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.products import (
+from wattention.iocomplexity.parts.layout import Started, fill_rows
+from wattention.iocomplexity.parts.products import (
     GatherTiles,
     ScoreTiles,
     least_for_gather,
@@ -33,7 +32,7 @@ from wattention.iocomplexity.products import (
     score_loads,
     score_peak,
 )
-from wattention.iocomplexity.projections import (
+from wattention.iocomplexity.parts.projections import (
     Projection,
     ProjectionTiles,
     least_for_projection,
@@ -41,6 +40,7 @@ from wattention.iocomplexity.projections import (
     project,
     projection_part,
 )
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

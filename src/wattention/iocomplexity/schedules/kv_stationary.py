@@ -10,11 +10,13 @@ Source: loop order of FlashAttention (Dao et al. 2022), algorithm 1, with rows o
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.layout import Started, fill_rows, value_source
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import locate
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.layout import Started, fill_rows, value_source
+from wattention.iocomplexity.parts.products import locate
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,
@@ -22,7 +24,6 @@ from wattention.iocomplexity.schedules.base import (
     Tiles,
     supports_everything,
 )
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

@@ -8,12 +8,13 @@ Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1 (absorption); FlashAttention
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import locate
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.products import locate
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Tile
 
 
 def refuses(problem: Problem) -> str | None:

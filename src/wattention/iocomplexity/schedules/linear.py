@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.masks import Band
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.products import feature_blocks
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.products import feature_blocks
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.masks import Band
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Tile
 
 
 def refuses(problem: Problem) -> str | None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.gradients import (
     DeltaTiles,
     delta_part,
     gather,
@@ -24,10 +26,8 @@ from wattention.iocomplexity.gradients import (
     make_delta,
     plan_delta,
 )
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import (
+from wattention.iocomplexity.parts.layout import Started, fill_rows
+from wattention.iocomplexity.parts.products import (
     GatherNeeds,
     GatherTiles,
     ScoreNeeds,
@@ -41,8 +41,9 @@ from wattention.iocomplexity.products import (
     score_peak,
     score_tiles,
 )
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from wattention.iocomplexity.onepass import count, plan_blocks, run_blocks
-from wattention.iocomplexity.schedules.base import Facts, Schedule
+from wattention.iocomplexity.parts.onepass import count, least_words, plan_blocks, run_blocks
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
+
+
+def plan(problem: Problem, fast_words: int) -> Tiles:
+    """The largest useful block of keys."""
+    tiles = plan_blocks(problem, fast_words)
+    if tiles is None:
+        raise FastMemoryTooSmallError("one_pass_atomic", got=fast_words, least_words=least_words(problem))
+    return tiles
+
 
 SCHEDULE = Schedule(
     name="one_pass_atomic",
@@ -18,7 +28,7 @@ SCHEDULE = Schedule(
     direction="backward",
     source="Dao 2023, FlashAttention-2, algorithm 2",
     facts=Facts(forms_scores_once=True, materialises=False, remote_adds=True),
-    plan=partial(plan_blocks, "one_pass_atomic"),
+    plan=plan,
     predict=partial(count, sums="remote"),
     run=partial(run_blocks, sums="remote"),
 )

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.gradients import (
     DeltaTiles,
     KeyPassTiles,
     delta_part,
@@ -28,13 +30,12 @@ from wattention.iocomplexity.gradients import (
     plan_delta,
     plan_key_pass,
 )
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.masks import Ints
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import locate
+from wattention.iocomplexity.parts.layout import Started, fill_rows
+from wattention.iocomplexity.parts.products import locate
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
+from wattention.iocomplexity.problem.masks import Ints
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

@@ -3,18 +3,18 @@
     words = d_k (n + key touches(r)) + 2 E + d_v (key touches(r) + n) + statistics, about 2 n^2 d^2 / M + 2 n^2
 It is the small-cache forward with both products panel stationary and whole rows of features: the best order for
 d^2 / 4 < M < d^2, as mappers find, too. Scratch is r n words.
-Source: this project; see :mod:`wattention.iocomplexity.smallcache`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.smallcache`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from wattention.iocomplexity import smallcache
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.products import GatherTiles, ScoreTiles, gather_room, score_room
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import smallcache
+from wattention.iocomplexity.parts.products import GatherTiles, ScoreTiles, gather_room, score_room
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,

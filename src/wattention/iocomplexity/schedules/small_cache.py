@@ -2,15 +2,15 @@
 
     d < sqrt(M): d^2/M + 1 + min over h of (h + d^2 / (h M)), d > 2 sqrt(M): 4 d / sqrt(M) + 1   (x n^2 words)
 Slow memory beside inputs and outputs: E words and the tile maxima.
-Source: the idea of Saha and Ye 2024 (arXiv 2402.07443); see :mod:`wattention.iocomplexity.smallcache`.
+Source: the idea of Saha and Ye 2024 (arXiv 2402.07443); see :mod:`wattention.iocomplexity.parts.smallcache`.
 """
 
 from __future__ import annotations
 
-from wattention.iocomplexity import smallcache
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import smallcache
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,

@@ -1,15 +1,15 @@
 """Small-cache backward with scratch for all rows: five products, each with its own best tile.
 
     about n^2 (10 d / sqrt(M) + 3) for d > 2 sqrt(M), 11 n^2 at M = d^2: fewest words of all for M < d^2.
-Source: this project; see :mod:`wattention.iocomplexity.smallgrad`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.smallgrad`.
 """
 
 from __future__ import annotations
 
-from wattention.iocomplexity import smallgrad
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import smallgrad
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

@@ -1,6 +1,6 @@
 """Small-cache backward in panels of rho, about 8 sqrt(M), rows: rho n words of scratch, 4 n d (n / rho - 1) more moved.
 
-Source: this project; see :mod:`wattention.iocomplexity.smallgrad`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.smallgrad`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isqrt
 
-from wattention.iocomplexity import smallgrad
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import smallgrad
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 

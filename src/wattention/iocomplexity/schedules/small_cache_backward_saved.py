@@ -11,8 +11,11 @@ Source: this project.
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.selection import Selection
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.gradients import (
     DeltaTiles,
     delta_part,
     gather,
@@ -21,10 +24,8 @@ from wattention.iocomplexity.gradients import (
     make_delta,
     plan_delta,
 )
-from wattention.iocomplexity.layout import Started, fill_rows
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
-from wattention.iocomplexity.products import (
+from wattention.iocomplexity.parts.layout import Started, fill_rows
+from wattention.iocomplexity.parts.products import (
     GatherNeeds,
     GatherTiles,
     ScoreNeeds,
@@ -39,9 +40,8 @@ from wattention.iocomplexity.products import (
     score_peak,
     score_tiles,
 )
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.selection import Selection
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

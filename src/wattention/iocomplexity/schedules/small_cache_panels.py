@@ -1,15 +1,15 @@
 """Small-cache forward, both phases panel by panel: the scratch is about sqrt(M) n words instead of n^2.
 
 The words moved are those of the small-cache forward, up to the rounding of phase 2's blocks to the panel.
-Source: this project; see :mod:`wattention.iocomplexity.smallcache`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.smallcache`.
 """
 
 from __future__ import annotations
 
-from wattention.iocomplexity import smallcache
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts import smallcache
+from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,

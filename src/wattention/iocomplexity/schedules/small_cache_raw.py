@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.layout import value_source
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import (
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.layout import value_source
+from wattention.iocomplexity.parts.products import (
     ScoreNeeds,
     ScoreTiles,
     feature_blocks,
@@ -31,6 +31,8 @@ from wattention.iocomplexity.products import (
     score_peak,
     score_tiles,
 )
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,
@@ -38,7 +40,6 @@ from wattention.iocomplexity.schedules.base import (
     Tiles,
     supports_shared_values,
 )
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

@@ -9,11 +9,10 @@ Source: Dao et al. 2022, FlashAttention, algorithm 0.
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count
-from wattention.iocomplexity.layout import value_source
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import Problem, slice_of
-from wattention.iocomplexity.products import (
+from wattention.iocomplexity.memory.counts import Count
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.parts.layout import value_source
+from wattention.iocomplexity.parts.products import (
     GatherNeeds,
     GatherTiles,
     ScoreNeeds,
@@ -30,6 +29,8 @@ from wattention.iocomplexity.products import (
     score_peak,
     score_tiles,
 )
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import slice_of
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,

@@ -9,8 +9,10 @@ Source: the split of dQ from dK, dV in Triton and ROCm kernels; counts of this p
 
 from __future__ import annotations
 
-from wattention.iocomplexity.counts import Count, Part, joined
-from wattention.iocomplexity.gradients import (
+from wattention.iocomplexity.memory.counts import Count, Part, joined
+from wattention.iocomplexity.memory.machine import Machine
+from wattention.iocomplexity.memory.tile import Tile
+from wattention.iocomplexity.parts.gradients import (
     DeltaTiles,
     KeyPassTiles,
     delta_part,
@@ -22,11 +24,10 @@ from wattention.iocomplexity.gradients import (
     plan_delta,
     plan_key_pass,
 )
-from wattention.iocomplexity.machine import Machine
-from wattention.iocomplexity.problem import PairTile, Problem
-from wattention.iocomplexity.products import locate
+from wattention.iocomplexity.parts.products import locate
+from wattention.iocomplexity.problem.attention import Problem
+from wattention.iocomplexity.problem.cuts import PairTile
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
-from wattention.iocomplexity.tile import Tile
 
 
 def plan(problem: Problem, fast_words: int) -> Tiles:

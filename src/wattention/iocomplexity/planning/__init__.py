@@ -1,0 +1,1 @@
+"""Answers about a problem: schedules ranked, bounds beside them, crossings, curves, levels of a device, claims."""
