@@ -23,18 +23,8 @@ class Resident:
     """A rectangle of fast memory; as a context manager, its room is free again at the end of the block."""
 
     __slots__ = (
-        "_held",
-        "_parent",
-        "_place",
-        "_root",
-        "ledger",
-        "name",
-        "shape",
-        "tags",
-        "transposed",
-        "values",
-        "width",
-    )
+        "_held", "_parent", "_place", "_root", "ledger", "name", "shape", "tags", "transposed", "values", "width",
+    )  # fmt: skip
 
     def __init__(
         self,
