@@ -58,8 +58,11 @@ class Recorder:
         """Write down an operator that has just run."""
         if self.stage == "backward":
             self.place = self._place_of_node()
-        for share, place in self._shares(facts, args):
-            self.log.operators[share, place, self.stage] += self._times
+        if self.stage == "update":
+            for share, place in self._shares(facts, args):
+                self.log.operators[share, place, self.stage] += self._times
+        else:
+            self.log.operators[facts, self.place, self.stage] += self._times
         if facts.kind != "view" or "empty" in facts.name:
             for tensor in tensors_of(out):
                 self.track(tensor, self._kind_here())
@@ -123,10 +126,7 @@ class Recorder:
         return self.boundaries[max(0, bisect_right(self._sequence, number) - 1)][1]
 
     def _shares(self, facts: OperatorFacts, args: Any) -> Iterator[tuple[OperatorFacts, Place]]:
-        """Say whose operator it is; one over the parameters of all layers is split, so that it grows with them."""
-        if self.stage != "update":
-            yield facts, self.place
-            return
+        """Split an operator over the parameters of all layers, so that it grows with them."""
         sizes: Counter[bool] = Counter()
         for tensor in tensors_of(args):
             sizes[tensor.untyped_storage()._cdata in self.layer_storages] += tensor.nbytes

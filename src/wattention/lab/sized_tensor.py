@@ -88,8 +88,8 @@ class SizesOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given: list[Tensor] = []
         moves = func.is_view
         call = tuple([_described(value, given, moves) for value in args])
-        named = tuple([(name, _described(value, given, moves)) for name, value in kwargs.items()])
-        if given and not any(isinstance(x, SizedTensor) for x in given):
+        named = tuple([(name, _described(value, given, moves)) for name, value in kwargs.items()]) if kwargs else ()
+        if given and type(given[0]) is not SizedTensor and not any(isinstance(x, SizedTensor) for x in given):
             return func(*args, **kwargs)
         results, examined = outcome(func, call, named, self._examine)
         out = _tensors(results, given, moves)
@@ -131,8 +131,9 @@ def _tensors(results: Any, given: list[Tensor], moves: bool) -> Any:
             raise NotImplementedError("a constant is changed by tensors without contents")
         if same:
             return source
-        offset = what.offset if moves else what.offset + source.described.offset
-        return SizedTensor(what._replace(offset=offset, storage_bytes=source.described.storage_bytes), source)
+        whole = source.described
+        offset = what.offset if moves else what.offset + whole.offset
+        return SizedTensor(Described(what.shape, what.strides, what.dtype, offset, whole.storage_bytes), source)
     if isinstance(results, (list, tuple)):
         return type(results)([_tensors(part, given, moves) for part in results])
     return results

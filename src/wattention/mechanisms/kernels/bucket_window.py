@@ -30,7 +30,7 @@ from torch.nn.functional import pad
 
 from wattention.mechanisms.kernels.hashing import bucket_ids
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
-from wattention.mechanisms.kernels.rounds import CPU_GROUP_TOKENS, alike, groups_of_heads, in_one_row
+from wattention.mechanisms.kernels.rounds import CPU_GROUP_TOKENS, alike, groups_of_heads, heads_at_a_time, in_one_row
 from wattention.mechanisms.kernels.window import (
     BlockKernel,
     Piece,
@@ -254,12 +254,8 @@ def _joined(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
-def _heads_at_a_time(tokens: int) -> int:
-    return max(1, CPU_GROUP_TOKENS // tokens)
-
-
 def joined_pairs(heads: int, tokens: int, earlier: int) -> int:
     """Return the query-key pairs of one sequence, all heads, that the blocks of a hash round multiply on a CPU."""
-    whole, rest = divmod(heads, _heads_at_a_time(tokens))
-    groups = [_blocks(size * tokens, earlier) for size in [_heads_at_a_time(tokens)] * whole + [rest] * (rest > 0)]
-    return sum(piece.blocks * piece.queries * piece.keys for piece in groups)
+    group = heads_at_a_time(heads, tokens, CPU_GROUP_TOKENS)
+    piece = _blocks(group * tokens, earlier)
+    return heads // group * piece.blocks * piece.queries * piece.keys

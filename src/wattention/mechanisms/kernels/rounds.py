@@ -65,16 +65,14 @@ def groups_of_heads(x: Tensor, tokens: int) -> Iterator[tuple[int, slice]]:
     without much memory for what is between.
     """
     B, H = x.shape[:2]
-    group = min(H, max(1, (CPU_GROUP_TOKENS if on_cpu(x) else DEVICE_GROUP_TOKENS) // tokens))
-    whole = H - H % group
-    if whole == H:
-        for each in alike(range(0, B * H, group)):
-            yield each // H, slice(each % H, each % H + group)
-        return
-    for row in alike(range(B)):
-        for head in alike(range(0, whole, group)):
-            yield row, slice(head, head + group)
-        yield row, slice(whole, H)
+    group = heads_at_a_time(H, tokens, CPU_GROUP_TOKENS if on_cpu(x) else DEVICE_GROUP_TOKENS)
+    for first in alike(range(0, B * H, group)):
+        yield first // H, slice(first % H, first % H + group)
+
+
+def heads_at_a_time(heads: int, tokens: int, group_tokens: int) -> int:
+    """Return the most heads that divide all of them and have at most so many tokens together, at least 1."""
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * tokens <= group_tokens))
 
 
 def on_cpu(x: Tensor) -> bool:
