@@ -276,8 +276,9 @@ def accumulate(ledger: Ledger, target: SlowSum, product: Product) -> None:
     if ledger.numbers:
         new = product.numbers()
         if old_rows:
-            old_part: Selection = ALL if old_rows == height else np.flatnonzero(~target.fresh)
-            old = (home if old_rows == height else home.part(old_part)).read()
+            whole = old_rows == height
+            old_part: Selection = ALL if whole else np.flatnonzero(~target.fresh)
+            old = (home if whole else home.part(old_part)).read()
             if target.decay is not None:
                 assert target.decay.values is not None
                 old = old * target.decay.values[old_part]

@@ -15,7 +15,7 @@ from functools import partial
 
 from wattention.iocomplexity.memory.counts import Count, Part, joined
 from wattention.iocomplexity.memory.machine import Machine
-from wattention.iocomplexity.parts import flash, smallcache
+from wattention.iocomplexity.parts import flash, small_cache
 from wattention.iocomplexity.parts.projections import (
     Projection,
     ProjectionTiles,
@@ -30,11 +30,11 @@ from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallErro
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """Each product by itself, and the better of the two orders of attention."""
-    cuts, blocks = smallcache.plan_cuts(problem, fast_words), flash.plan_tiles(problem, fast_words)
+    cuts, blocks = small_cache.plan_cuts(problem, fast_words), flash.plan_tiles(problem, fast_words)
     projections = {p.out: plan_projection(problem, p, fast_words) for p in _projections(problem)}
     orders: list[Tiles] = [tiles for tiles in (blocks, None if cuts is None else cuts.as_tiles()) if tiles is not None]
     if not orders or None in projections.values():
-        attention = min(flash.least_words(problem), smallcache.least_words(problem))
+        attention = min(flash.least_words(problem), small_cache.least_words(problem))
         least = max(attention, least_for_projection(problem))
         raise FastMemoryTooSmallError("input_side", got=fast_words, least_words=least)
     best = dict(min(orders, key=partial(_words, problem)))
@@ -54,7 +54,7 @@ def _projections(problem: Problem) -> tuple[Projection, Projection]:
 
 def _attention(problem: Problem, tiles: Tiles) -> Count:
     if "panel_rows" in tiles:
-        return smallcache.count(problem, smallcache.cuts_of(tiles))
+        return small_cache.count(problem, small_cache.cuts_of(tiles))
     return flash.count(problem, tiles)
 
 
@@ -77,7 +77,7 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
         machine.reserve(p.out, (p.rows, p.columns), scratch=p.rows * p.columns)
         project(machine, p, ProjectionTiles.of(p.out, tiles))
     if "panel_rows" in tiles:
-        smallcache.run_panels(machine, problem, smallcache.cuts_of(tiles))
+        small_cache.run_panels(machine, problem, small_cache.cuts_of(tiles))
     else:
         flash.run_blocks(machine, problem, tiles)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from wattention.iocomplexity.memory.counts import Count, Part, joined
 from wattention.iocomplexity.memory.machine import Machine
-from wattention.iocomplexity.parts import smallgrad
+from wattention.iocomplexity.parts import small_cache_backward
 from wattention.iocomplexity.parts.gradients import (
     DeltaTiles,
     delta_part,
@@ -46,7 +46,7 @@ from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallErro
 
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """Each phase by itself gets the whole fast memory."""
-    p_needs, dp_needs, _, k_needs = smallgrad.needs_of(problem)
+    p_needs, dp_needs, _, k_needs = small_cache_backward.needs_of(problem)
     delta = plan_delta(problem, fast_words)
     p, dp = plan_scores(problem, fast_words, p_needs), plan_scores(problem, fast_words, dp_needs)
     dq = plan_gather(problem, problem.query_blocks, fast_words, k_needs)
@@ -80,7 +80,7 @@ def _score_cut(name: str, tiles: Tiles) -> ScoreTiles:
 def predict(problem: Problem, tiles: Tiles) -> Count:
     """Exact count."""
     w, pairs = problem.widths, problem.pairs
-    p_needs, dp_needs, _, k_needs = smallgrad.needs_of(problem)
+    p_needs, dp_needs, _, k_needs = small_cache_backward.needs_of(problem)
     statistics = problem.q1 * w.statistic
     form_p = Part(
         loads=score_loads(problem, _score_cut("p", tiles), p_needs) + statistics,
@@ -120,12 +120,12 @@ def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     machine.reserve("dQ", (problem.rows, problem.key_dim), scratch=problem.rows * problem.key_dim)
     machine.reserve("dX", (problem.key_dim, problem.key_dim))
     for block in problem.query_blocks.cut(tiles["p_rows"]):
-        smallgrad.probabilities_of_block(machine, problem, _score_cut("p", tiles), block, 0)
+        small_cache_backward.probabilities_of_block(machine, problem, _score_cut("p", tiles), block, 0)
     for block in problem.query_blocks.cut(tiles["dp_rows"]):
-        smallgrad.score_gradients_of_block(machine, problem, _score_cut("dp", tiles), block, 0)
+        small_cache_backward.score_gradients_of_block(machine, problem, _score_cut("dp", tiles), block, 0)
     started, rows = Started(problem.rows), slice(0, problem.rows)
     cut = GatherTiles(length=tiles["dq_length"], width=tiles["dq_dim"])
-    smallgrad.gather_panel(machine, problem, cut, into="dQ", other="K", panel=rows, started=started)
+    small_cache_backward.gather_panel(machine, problem, cut, into="dQ", other="K", panel=rows, started=started)
     fill_rows(machine, started.rest(), dQ=0.0)
     project(machine, to_result, ProjectionTiles.of(to_result.out, tiles))
 

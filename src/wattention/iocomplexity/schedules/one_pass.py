@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from wattention.iocomplexity.parts.onepass import count, least_words, plan_blocks, run_blocks
+from wattention.iocomplexity.parts.one_pass import count, least_words, plan_blocks, run_blocks
 from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 

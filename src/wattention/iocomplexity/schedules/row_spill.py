@@ -3,7 +3,7 @@
     words = d_k (n + key touches(r)) + 2 E + d_v (key touches(r) + n) + statistics, about 2 n^2 d^2 / M + 2 n^2
 It is the small-cache forward with both products panel stationary and whole rows of features: the best order for
 d^2 / 4 < M < d^2, as mappers find, too. Scratch is r n words.
-Source: this project; see :mod:`wattention.iocomplexity.parts.smallcache`.
+Source: this project; see :mod:`wattention.iocomplexity.parts.small_cache`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from wattention.iocomplexity.memory.counts import Count
 from wattention.iocomplexity.memory.machine import Machine
-from wattention.iocomplexity.parts import smallcache
+from wattention.iocomplexity.parts import small_cache
 from wattention.iocomplexity.parts.products import GatherTiles, ScoreTiles, gather_room, score_room
 from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import (
@@ -27,7 +27,7 @@ from wattention.iocomplexity.schedules.base import (
 def plan(problem: Problem, fast_words: int) -> Tiles:
     """Rows and columns of scores that move the fewest words: more rows stream less, more columns store fewer maxima."""
     w, rows = problem.widths, problem.query_blocks.sizes
-    needs, after = smallcache.score_needs(problem), smallcache.gather_needs(problem, 1)
+    needs, after = small_cache.score_needs(problem), small_cache.gather_needs(problem, 1)
     fits = gather_room(problem, rows, problem.value_dim, after) <= fast_words
     fits &= score_room(problem, rows, 1, 1, needs) <= fast_words
     if not fits.any():
@@ -39,7 +39,7 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
     words = (problem.key_dim + problem.value_dim) * w.inputs * key_touches + 2 * w.statistic * row_touches
     at = int(np.argmin(words))
     r = int(rows[at])
-    return smallcache.Cuts(
+    return small_cache.Cuts(
         scores=ScoreTiles(rows=r, keys=int(keys[at]), panel=1),
         gather=GatherTiles(length=r, width=problem.value_dim),
         panel_rows=r,
@@ -48,12 +48,12 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
 
 def predict(problem: Problem, tiles: Tiles) -> Count:
     """Exact count."""
-    return smallcache.count(problem, smallcache.cuts_of(tiles))
+    return small_cache.count(problem, small_cache.cuts_of(tiles))
 
 
 def run(machine: Machine, problem: Problem, tiles: Tiles) -> None:
     """Q (n_q, d_k), K (n_k, d_k), V (n_k, d_v) -> O (n_q, d_v), L (n_q, 1)."""
-    smallcache.run_panels(machine, problem, smallcache.cuts_of(tiles))
+    small_cache.run_panels(machine, problem, small_cache.cuts_of(tiles))
 
 
 SCHEDULE = Schedule(
