@@ -76,9 +76,12 @@ def _is_narrow(x: Any) -> bool:
 
 
 def _one_kernel_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+    input: Tensor,  # noqa: A002 (torch's name)
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
 ) -> Tensor:
-    return nn.functional.layer_norm(input, normalized_shape, weight, None, eps or 1e-6)
+    return nn.functional.layer_norm(input, normalized_shape, weight, None, eps or torch.finfo(input.dtype).eps)
 
 
 def _cuda_attention(
@@ -90,8 +93,8 @@ def _cuda_attention(
     Flash: 16-bit floats, no mask, one head dim up to 256, which is filled up to a multiple of 8; knows shared heads.
     Memory-efficient: 16-bit or float32, head dims that are multiples of 16 bytes, as many heads of keys as of queries;
     rows of a mask are filled up to a multiple of 8. Else the explicit kernel. On compute capability 9.0 and 10.x torch
-    2.11 and newer prefer cuDNN's kernel to flash (head dims that are multiples of 8): its operands and results are of the
-    same sizes, and flash stands for it here.
+    2.11 and newer prefer cuDNN's kernel to flash (head dims that are multiples of 8): its operands and results have
+    the same sizes, and flash stands for it here.
 
     Source: select_sdp_backend, check_prefer_cudnn_attention and can_use_*_attention in
     aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (commit 001f694) with the checks of torch 2.13's own
@@ -114,14 +117,12 @@ def _cuda_attention(
             if bias is not None:
                 bias = _mask_of_every_head(bias, query, key)
             lse = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-            out = aten._scaled_dot_product_efficient_attention(
+            return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
                 query, key, value, bias, lse, dropout_p, is_causal, scale=scale
             )[0]
-            return out
-        out = aten._scaled_dot_product_attention_math(
+        return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
             query, key, value, bias, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]
-        return out
 
 
 def _is_oblong(query: Tensor, key: Tensor) -> bool:

@@ -29,6 +29,7 @@ from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
 from wattention.mechanisms.costs import tiled_causal_pairs
+from wattention.meters.profiler import profiled
 
 _LENGTHS = (1024, 4096)
 _CUDA_LENGTHS = (1000, 4000)  # 4096 x 4096 of 2 bytes is as large as a workspace of cuBLAS, 32 MiB
@@ -170,20 +171,14 @@ def largest_allocation(subject: Subject, tokens: int) -> tuple[int, int]:
 
 def _allocations(subject: Subject, tokens: int) -> list[int]:
     """Return the bytes that the device's allocator gave, and took back as negative numbers, in order of time."""
-    from torch.profiler import ProfilerActivity, profile
-
     shape = _lean_shape(subject, tokens)
     module, x = subject.module(shape), subject.tokens(shape).requires_grad_()
-    activities = [ProfilerActivity.CPU]
-    if subject.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities, profile_memory=True) as trace:
+    device = subject.device.type
+    with profiled(memory=True, cuda=device == "cuda") as trace:
         y = module(x)
         y.backward(torch.ones_like(y))
-    device = subject.device.type.upper()
-    events: list[Any] = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
-    ordered = sorted(events, key=lambda event: event.start_ns())
-    return [event.nbytes() for event in ordered if event.device_type().name == device]
+    events = sorted(trace.events, key=lambda event: int(event.start_ns()))
+    return [e.nbytes() for e in events if e.name() == "[memory]" and e.device_type().name == device.upper()]
 
 
 def _lean_shape(subject: Subject, tokens: int) -> AttentionShape:
