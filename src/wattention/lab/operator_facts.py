@@ -1,9 +1,10 @@
 """What one call of a torch operator does: its kind, its sizes, its floating-point operations, the bytes it touches.
 
 Products count 2 m n k. A fused attention kernel multiplies the pairs of the tiles it visits: two products forward,
-five backward (Dao 2023, arXiv 2307.08691, algorithm 2). CUDA's tiles are smaller and differ from kernel to kernel: there
-the unmasked pairs count, as in the published rates of these kernels. Everything else counts by the bytes of its operands
-and results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they name.
+five backward (Dao 2023, arXiv 2307.08691, algorithm 2). CUDA's tiles are smaller and differ from kernel to kernel:
+there the unmasked pairs count, as in the published rates of these kernels. Everything else counts by the bytes of its
+operands and results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they
+name.
 """
 
 from __future__ import annotations
