@@ -19,11 +19,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from wattention.core.shapes import AttentionShape
 from wattention.lab.conformance import accounting, gate
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
+from wattention.lab.failures import is_out_of_memory
 from wattention.lab.fake_model import CudaChoices
 from wattention.lab.operator_facts import operator_facts
 from wattention.mechanisms.base import MECHANISMS
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.mla import LatentNorm
+from wattention.mechanisms.target import traced_for
 
 B, H, T, D = 1, 2, 600, 16
 ATEN = torch.ops.aten
@@ -123,6 +125,22 @@ def test_an_explicit_kernel_excuses_a_cuda_count_and_nothing_else() -> None:
     narrow = replace(one.short, width=24)
     with pytest.raises(ClauseSkipped, match="heads of 4 features up to a multiple of 8"):
         accounting._excuse(one, narrow, fused)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "tokens"),
+    [("lsh", {}, 600), ("sliding_window", {"window": 600}, 1300), ("linear", {}, 600)],
+)
+def test_the_record_follows_the_blocks_that_run_on_cuda(name: str, settings: dict[str, Any], tokens: int) -> None:
+    mechanism = MECHANISMS.load(name)
+    config, shape = mechanism.configure(settings), AttentionShape(batch=1, tokens=tokens, width=96, heads=12)
+    one = replace(subject(name, device="cpu", dtype=torch.float32), config=config, short=shape, long=shape)
+    here = mechanism.cost(shape, config, 4)
+    with traced_for("cuda"):  # the program of a GPU, on the CPU
+        counted = accounting.count_flop(one, shape)
+        there = mechanism.cost(shape, config, 4)
+    assert counted == (there.hardware_forward_flop, there.hardware_backward_flop)
+    assert (there == here) == (name == "linear")
 
 
 def test_heads_on_cuda_fit_every_kernel() -> None:
@@ -273,3 +291,16 @@ def test_rms_norm_is_one_kernel_on_cuda() -> None:
     with traced() as operators:
         functional.rms_norm(torch.empty(4, 16), (16,), torch.empty(16), 1e-6)
     assert operators.names[-1] == "native_layer_norm"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "NCCL error: unhandled cuda error. Last error: Cuda failure 2 'out of memory'",
+    ],
+)
+def test_libraries_run_out_of_memory_too(words: str) -> None:
+    assert is_out_of_memory(RuntimeError(words))
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))

@@ -29,6 +29,7 @@ from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
 from wattention.mechanisms.costs import tiled_causal_pairs
+from wattention.mechanisms.target import traced_for
 from wattention.meters.profiler import profiled
 
 _LENGTHS = (1024, 4096)
@@ -274,7 +275,8 @@ def _fused_rule(operator: Any, by_key: int, by_value: int) -> Callable[..., int]
 
 
 def _cost(subject: Subject, shape: AttentionShape) -> Cost:
-    return subject.mechanism.cost(shape, subject.config, subject.dtype.itemsize)
+    with traced_for(subject.device.type):  # which may work on other groups of heads, and with other blocks
+        return subject.mechanism.cost(shape, subject.config, subject.dtype.itemsize)
 
 
 def _demand_equal(what: str, got: int, wanted: int, shape: AttentionShape) -> None:

@@ -267,7 +267,11 @@ def _heads_at_a_time(tokens: int) -> int:
 
 
 def joined_pairs(heads: int, tokens: int, earlier: int) -> int:
-    """Return the query-key pairs of one sequence, all heads, that the blocks of a hash round multiply on a CPU."""
-    whole, rest = divmod(heads, _heads_at_a_time(tokens))
-    groups = [_blocks(size * tokens, earlier) for size in [_heads_at_a_time(tokens)] * whole + [rest] * (rest > 0)]
+    """Return the query-key pairs of one sequence, all heads, that the blocks of a hash round multiply.
+
+    On a CPU, unless :func:`~wattention.mechanisms.target.traced_for` says where: elsewhere all heads are one sequence.
+    """
+    at_a_time = _heads_at_a_time(tokens) if target_of(torch.device("cpu")) == "cpu" else heads
+    whole, rest = divmod(heads, at_a_time)
+    groups = [_blocks(size * tokens, earlier) for size in [at_a_time] * whole + [rest] * (rest > 0)]
     return sum(piece.blocks * piece.queries * piece.keys for piece in groups)
