@@ -133,7 +133,7 @@ def test_an_explicit_kernel_excuses_a_cuda_count_and_nothing_else() -> None:
 )
 def test_the_record_follows_the_blocks_that_run_on_cuda(name: str, settings: dict[str, Any], tokens: int) -> None:
     mechanism = MECHANISMS.load(name)
-    config, shape = mechanism.configure(settings), AttentionShape(batch=1, tokens=tokens, width=96, heads=12)
+    config, shape = mechanism.configure(settings), AttentionShape(batch=2, tokens=tokens, width=96, heads=12)
     one = replace(subject(name, device="cpu", dtype=torch.float32), config=config, short=shape, long=shape)
     here = mechanism.cost(shape, config, 4)
     with traced_for("cuda"):  # the program of a GPU, on the CPU
