@@ -39,7 +39,7 @@ class Operators(TorchDispatchMode):
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "aten" and not func.is_view:
+        if func.namespace in ("aten", "wattention") and not func.is_view:
             self.names.append(func._schema.name.removeprefix("aten::"))
         return func(*args, **(kwargs or {}))
 
@@ -289,8 +289,16 @@ def test_latents_stay_narrow_under_cuda_s_autocast() -> None:
 
 def test_rms_norm_is_one_kernel_on_cuda() -> None:
     with traced() as operators:
-        functional.rms_norm(torch.empty(4, 16), (16,), torch.empty(16), 1e-6)
-    assert operators.names[-1] == "native_layer_norm"
+        x = torch.empty(4, 16, dtype=torch.bfloat16, requires_grad=True)
+        weight = torch.empty(16, dtype=torch.bfloat16, requires_grad=True)
+        operators.names.clear()
+        y = functional.rms_norm(x, (16,), weight, 1e-6)
+        y.backward(torch.empty_like(y))
+    assert [name for name in operators.names if "norm" in name] == [
+        "wattention::rms_norm",
+        "wattention::rms_norm_backward",
+    ]
+    assert (y.dtype, x.grad.shape, weight.grad.shape) == (torch.bfloat16, x.shape, weight.shape)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -58,8 +59,7 @@ class CudaChoices(TorchFunctionMode):
     """What torch does differently on CUDA: the attention kernel, the RMSNorm kernel, and autocast to float32.
 
     Source: torch 2.13, ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE;
-    aten/src/ATen/native/layer_norm.cpp, rms_norm_symint: one kernel since torch 2.8, which moves what that of LayerNorm
-    moves, and is traced as that one.
+    aten/src/ATen/native/layer_norm.cpp, rms_norm_symint: one kernel since torch 2.8.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -84,7 +84,44 @@ def _one_kernel_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    return nn.functional.layer_norm(input, normalized_shape, weight, None, eps or torch.finfo(input.dtype).eps)
+    y: Tensor = _OneKernelNorm.apply(input, weight)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _OneKernelNorm(torch.autograd.Function):
+    """RMSNorm as CUDA has it: x and a statistic of each row are kept, in float32 or wider."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None) -> Tensor:
+        y, statistic = _norm_operators()[0].rms_norm(x, weight)
+        ctx.save_for_backward(x, statistic, weight)
+        return y  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, statistic, weight = ctx.saved_tensors
+        dx, dweight = _norm_operators()[0].rms_norm_backward(g, x, statistic, weight)
+        return dx, None if weight is None else dweight
+
+
+@cache
+def _norm_operators() -> tuple[Any, Any]:
+    """Return operators without contents, and what keeps them; torch has its own on CUDA alone, written out elsewhere."""
+
+    def forward(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return torch.empty_like(x), torch.empty((*x.shape[:-1], 1), dtype=wide, device=x.device)
+
+    def backward(g: Tensor, x: Tensor, statistic: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        return torch.empty_like(x), torch.empty_like(x[..., :0] if weight is None else weight)
+
+    declare: Any = torch.library.Library
+    library = declare("wattention", "FRAGMENT")
+    library.define("rms_norm(Tensor x, Tensor? weight) -> (Tensor, Tensor)")
+    library.define("rms_norm_backward(Tensor g, Tensor x, Tensor statistic, Tensor? weight) -> (Tensor, Tensor)")
+    library.impl("rms_norm", forward, "Meta")
+    library.impl("rms_norm_backward", backward, "Meta")
+    return torch.ops.wattention, library  # which must live as long as its operators
 
 
 def _cuda_attention(
