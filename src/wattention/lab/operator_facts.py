@@ -1,8 +1,10 @@
 """What one call of a torch operator does: its kind, its sizes, its floating-point operations, the bytes it touches.
 
 Products count 2 m n k. A fused attention kernel multiplies the pairs of the tiles it visits: two products forward,
-five backward (Dao 2023, arXiv 2307.08691, algorithm 2). Everything else counts by the bytes of its operands and
-results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they name.
+five backward (Dao 2023, arXiv 2307.08691, algorithm 2). CUDA's tiles are smaller and differ from kernel to kernel:
+there the unmasked pairs count, as in the published rates of these kernels. Everything else counts by the bytes of its
+operands and results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they
+name.
 """
 
 from __future__ import annotations
@@ -167,7 +169,9 @@ def _attention_facts(
     elif target == "cpu":
         pairs = tiled_causal_pairs(queries, keys)
     else:
-        pairs = sum_of_causal_pairs(queries, keys)
+        # CUDA's flash kernel aligns a mask that is not square to the lower right: all queries see the first keys
+        seen_by_all = max(0, keys - queries) if name.startswith("_scaled_dot_product_flash_attention") else 0
+        pairs = seen_by_all * queries + sum_of_causal_pairs(queries, keys - seen_by_all)
     backward = name.endswith("_backward")
     widths = 3 * key_dim + 2 * value_dim if backward else key_dim + value_dim
     return OperatorFacts(

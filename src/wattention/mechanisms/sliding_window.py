@@ -198,7 +198,8 @@ MECHANISM = Mechanism(
         Limit(what="tokens more than L (W - 1) back", why="each of L layers looks back W - 1 tokens"),
         Limit(
             what="a fused kernel on GPUs",
-            why="torch has no operator for a band; the blocks are batched matrix products in float32 there",
+            why="torch has no public operator for a band (its private flash operator for CUDA knows one, in 16 bits); "
+            "the blocks are batched matrix products in float32 there",
         ),
     ),
 )
