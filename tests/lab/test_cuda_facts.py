@@ -17,11 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from wattention.core.shapes import AttentionShape
+from wattention.core.specs import ModelSpec
 from wattention.lab.conformance import accounting, gate
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
 from wattention.lab.failures import is_out_of_memory
 from wattention.lab.fake_model import CudaChoices
 from wattention.lab.operator_facts import operator_facts
+from wattention.lab.tracing import trace
 from wattention.mechanisms.base import MECHANISMS
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.mla import LatentNorm
@@ -141,6 +143,40 @@ def test_the_record_follows_the_blocks_that_run_on_cuda(name: str, settings: dic
         there = mechanism.cost(shape, config, 4)
     assert counted == (there.hardware_forward_flop, there.hardware_backward_flop)
     assert (there == here) == (name == "linear")
+
+
+def test_a_band_is_kept_by_the_flash_kernel_in_16_bits_and_by_blocks_in_32() -> None:
+    mechanism = MECHANISMS.load("sliding_window")
+    model = ModelSpec(layers=2, heads=4, width=64, context=600, vocabulary=128)
+    shape = AttentionShape(batch=3, tokens=500, width=64, heads=4)
+    config = mechanism.configure({"window": 100})
+    for precision, size, fused in (("bfloat16", 2, True), ("float32", 4, False)):
+        found = trace("train", model, mechanism, config, tokens=500, batch=3, precision=precision, target="cuda")
+        inside = [op for op in found.operators if op.part == "attention" and op.flop]
+        assert any(op.name == "_flash_attention_forward" for op in inside) == fused
+        assert any(op.name == "_flash_attention_backward" for op in inside) == fused
+        with traced_for("cuda"):
+            cost = mechanism.cost(shape, config, size)
+        assert sum(op.flop * op.times for op in inside) == 2 * (
+            cost.hardware_forward_flop + cost.hardware_backward_flop
+        )
+        if fused:
+            assert cost.hardware_forward_flop == cost.forward_flop
+            assert {op.dims for op in inside if op.kind != "matmul"} == {(3, 4, 4, 500, 500, 16, 16, 100, 1)}
+
+
+@pytest.mark.parametrize("window", [1, 7, 40, 100])
+def test_the_gate_counts_the_pairs_of_the_band(window: int) -> None:
+    q = on_meta(2, 40, H, D)
+    lse, none = on_meta(2, H, 40, dtype=torch.float32), on_meta(0)
+    band = {"window_size_left": window - 1, "window_size_right": 0}
+    with FlopCounterMode(display=False, custom_mapping=accounting._fused_rules()) as counter:
+        ATEN._flash_attention_forward(q, q, q, None, None, 40, 40, 0.0, True, False, **band)
+        forward = counter.get_total_flops()
+        ATEN._flash_attention_backward(q, q, q, q, q, lse, none, none, 40, 40, 0.0, True, none, none, **band)
+    pairs = sum(min(t + 1, window) for t in range(40))
+    assert forward == 2 * 2 * 2 * H * pairs * D
+    assert counter.get_total_flops() - forward == 5 * 2 * 2 * H * pairs * D
 
 
 def test_heads_on_cuda_fit_every_kernel() -> None:

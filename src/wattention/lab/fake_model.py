@@ -106,7 +106,7 @@ class _OneKernelNorm(torch.autograd.Function):
 
 @cache
 def _norm_operators() -> tuple[Any, Any]:
-    """Return operators without contents, and what keeps them; torch has its own on CUDA alone, written out elsewhere."""
+    """Return operators without contents, and what keeps them; torch has its own on CUDA, written out elsewhere."""
 
     def forward(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(x.dtype, torch.float32)

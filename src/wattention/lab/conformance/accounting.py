@@ -29,6 +29,7 @@ from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
 from wattention.mechanisms.costs import tiled_causal_pairs
+from wattention.mechanisms.kernels.window import band_pairs
 from wattention.mechanisms.target import traced_for
 from wattention.meters.profiler import profiled
 
@@ -257,6 +258,9 @@ def _fused_rules() -> dict[Any, Callable[..., int]]:
         for direction, by_key, by_value in (("", 1, 1), ("_backward", 3, 2)):
             operator = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}{direction}")
             rules[operator] = _fused_rule(operator, by_key, by_value)
+    for direction, by_key, by_value in (("", 1, 1), ("_backward", 3, 2)):
+        operator = getattr(torch.ops.aten, f"_flash_attention{direction or '_forward'}")
+        rules[operator] = _fused_rule(operator, by_key, by_value)
     return rules
 
 
@@ -266,8 +270,13 @@ def _fused_rule(operator: Any, by_key: int, by_value: int) -> Callable[..., int]
 
     def flop(*args: Any, **named: Any) -> int:
         given = dict(zip(names, args, strict=False)) | named
-        (B, H, T, D), S, Dv = given["query"].shape, given["key"].shape[2], given["value"].shape[3]
+        q, k, v = (given[name] for name in ("query", "key", "value"))
+        if "window_size_left" in names:  # the operator below, whose tensors are (B, T, H, D)
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        (B, H, T, D), S, Dv = q.shape, k.shape[2], v.shape[3]
         pairs = tiled_causal_pairs(T, S) if given.get("is_causal", False) else T * S
+        if given.get("window_size_left") is not None:
+            pairs = band_pairs(T, given["window_size_left"] + 1)
         return int(2 * B * H * pairs * (by_key * D + by_value * Dv))
 
     flop._get_raw = True  # type: ignore[attr-defined]  # the counter passes tensors, not shapes
