@@ -146,7 +146,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(capacity: int, each: int, 
     st.sampled_from([32, 64, 128]), st.booleans(), st.sampled_from([2**16, 2**18, 2**22]),
 )  # fmt: skip
 def test_no_kernel_moves_less_than_its_bound(kind: str, tokens: int, dim: int, causal: bool, capacity: int) -> None:
-    dims = (2, 4, 2, tokens, tokens, dim, dim, int(causal))
+    dims = (2, 4, 2, tokens, tokens, dim, dim, 0, int(causal))
     found = operator_traffic(kind, dims, "float32", 0, capacity)
     assert found is not None
     assert found.moved_bytes >= found.bound_bytes > 0
@@ -154,20 +154,29 @@ def test_no_kernel_moves_less_than_its_bound(kind: str, tokens: int, dim: int, c
 
 def test_flash_attention_s_published_traffic_is_met() -> None:
     """Dao et al. 2022, figure "HBM accesses": 4.4 GB; its algorithms move 4.06 to 5.15 GB."""
-    dims = (64, 16, 16, 1024, 1024, 64, 64, 0)
+    dims = (64, 16, 16, 1024, 1024, 64, 64, 0, 0)
     passes = [operator_traffic(kind, dims, "float16", 0, 163 * 1024) for kind in ("attention", "attention-backward")]
     total = sum(one.moved_bytes for one in passes if one is not None)
     assert 1e9 < total < 5.2e9  # the planner may beat the published order, never be worse
     assert sum(one.bound_bytes for one in passes if one is not None) < total
 
 
+def test_a_band_moves_less_than_all_earlier_keys() -> None:
+    dims = (2, 4, 4, 4096, 4096, 64, 64)
+    band, causal = (operator_traffic("attention", (*dims, window, 1), "float16", 0, 2**15) for window in (256, 0))
+    assert band is not None
+    assert causal is not None
+    assert band.moved_bytes < causal.moved_bytes / 3
+    assert band.bound_bytes < causal.bound_bytes / 3
+
+
 def test_views_move_nothing_and_tiles_that_do_not_fit_are_absent() -> None:
     view = replace(copy(800), kind="view")
     assert traffic_of(view, 100) == (0.0, 0.0)
-    assert operator_traffic("attention", (1, 1, 1, 64, 64, 64, 64, 1), "float32", 0, 8) is None
+    assert operator_traffic("attention", (1, 1, 1, 64, 64, 64, 64, 0, 1), "float32", 0, 8) is None
     tiny = profile(levels=[{"name": "registers", "holder": "core", "capacity": number(8, "byte")},
                            *profile().model_dump()["levels"]])  # fmt: skip
-    attention = replace(matmul(), kind="attention", dims=(1, 1, 1, 64, 64, 64, 64, 1))
+    attention = replace(matmul(), kind="attention", dims=(1, 1, 1, 64, 64, 64, 64, 0, 1))
     level = predicted(step(attention), tiny).train.traffic[0]
     assert isinstance(level.moved, Absent)
     assert "registers" in level.moved.reason
@@ -236,7 +245,7 @@ def test_query_heads_that_share_their_keys_take_turns_in_the_backward_pass_on_a_
     clock = OperatorClock(calibrated(timings))
 
     def backward(key_heads: int) -> float:
-        dims = (1, 4, key_heads, 512, 512, 64, 64, 1)
+        dims = (1, 4, key_heads, 512, 512, 64, 64, 0, 1)
         op = replace(matmul(), name="backward", kind="attention-backward", dims=dims)
         return clock.seconds(op)[0]
 

@@ -1,6 +1,7 @@
 """The block kernels against plain attention over explicit masks, on both of their paths."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from wattention.mechanisms.fused import band_unavailable, flash_band
 from wattention.mechanisms.kernels.bucket_window import bucket_window_attention, keys_from_queries, sort_by_bucket
 from wattention.mechanisms.kernels.hashing import bucket_ids, random_rotations
 from wattention.mechanisms.kernels.window import (
@@ -187,6 +189,33 @@ def test_sorting_keeps_positions_in_order_within_buckets(ids: list[int]) -> None
     T = len(ids)
     tokens = sort_by_bucket(torch.tensor(ids))
     assert [(t // T, t % T) for t in tokens.tolist()] == sorted((bucket, i) for i, bucket in enumerate(ids))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("window", [1, 64, 300, 500])
+@pytest.mark.parametrize("features", [64, 12])
+def test_cuda_s_flash_kernel_keeps_to_the_band(window: int, features: int) -> None:
+    reason = band_unavailable("cuda", "bfloat16", features)
+    if reason is not None:
+        pytest.skip(reason)
+    inputs = [drawn(2, 3, 300, features, seed=s).detach() for s in range(4)]
+
+    def passed(attend: Any, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
+        q, k, v, g = (x.to(device, dtype).requires_grad_() for x in inputs)
+        out = attend(q, k, v, window=window)
+        return [x.double().cpu() for x in (out, *torch.autograd.grad(out, (q, k, v), g))]
+
+    exact = passed(window_attention, torch.float64, "cpu")
+    fused, blocks = (passed(attend, torch.bfloat16, "cuda") for attend in (flash_band, window_attention))
+    for wanted, one, other in zip(exact, fused, blocks, strict=True):
+        assert (one - wanted).abs().max() <= 2 * (other - wanted).abs().max() + 1e-3
+
+
+def test_only_cuda_s_flash_kernel_keeps_to_a_band() -> None:
+    assert band_unavailable("cuda", "bfloat16", 64) is None
+    assert "no bands on device cpu" in str(band_unavailable("cpu", "bfloat16", 64))
+    assert "not for float32" in str(band_unavailable("cuda", "float32", 64))
 
 
 @pytest.mark.cuda

@@ -5,9 +5,12 @@ import sys
 import types
 
 import pytest
+import torch
 
-from wattention.meters import sampled_power, zeus_layer
-from wattention.meters.base import MeterError
+from wattention.meters import cuda_memory, gpu_state, sampled_power, zeus_layer
+from wattention.meters.base import MeterError, OpenedMeters, OpenMeter
+from wattention.meters.clock import SystemClock
+from wattention.meters.window import Panel
 
 
 def fake_nvml(*, energy_mj=5_000_000, energy_error=None, power_mw=250_000, driver=True):
@@ -42,6 +45,8 @@ def fake_nvml(*, energy_mj=5_000_000, energy_error=None, power_mw=250_000, drive
     nvml.nvmlDeviceGetHandleByIndex = lambda index: f"handle {index}"
     nvml.nvmlDeviceGetName = lambda handle: "Imaginary H200"
     nvml.nvmlDeviceGetUUID = lambda handle: "GPU-1"
+    nvml.NVML_DEVICE_MIG_ENABLE, nvml.mig = 1, 0
+    nvml.nvmlDeviceGetMigMode = lambda handle: [nvml.mig, nvml.mig]
     nvml.nvmlDeviceGetTotalEnergyConsumption = energy
     nvml.nvmlDeviceGetFieldValues = fields
     return nvml
@@ -108,3 +113,84 @@ def test_a_board_without_a_power_sensor(no_zeus):
     no_zeus(fake_nvml(power_mw=None))
     with pytest.raises(MeterError, match="averaged power sensor: NVMLError: Not Supported"):
         sampled_power.gpu_power_reader(0)
+
+
+@pytest.fixture
+def torch_sees(monkeypatch):
+    """Let torch see a GPU with this UUID."""
+
+    def put(uuid):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: types.SimpleNamespace(uuid=uuid))
+
+    return put
+
+
+def test_torch_and_nvml_are_matched_by_uuid(no_zeus, torch_sees):
+    no_zeus(fake_nvml())
+    torch_sees("1")  # torch leaves the prefix GPU- out
+    position, _, how = zeus_layer.find_gpu("cuda:0")
+    assert (position, how.split(",")[0]) == (0, "matched by UUID")
+
+
+def test_an_instance_of_a_partitioned_gpu_gets_no_counter_of_another(no_zeus, torch_sees):
+    nvml = no_zeus(fake_nvml())
+    torch_sees("2")
+    with pytest.raises(MeterError, match=r"cuda:0 \(2\) is none of the 1 GPUs that can be measured: an instance"):
+        zeus_layer.find_gpu("cuda:0")
+    torch_sees("1")
+    nvml.mig = 1
+    assert "one instance (MIG) of a GPU" in zeus_layer.find_domains("cuda:0").missing["gpu"]
+
+
+def test_uuids_among_the_visible_devices_are_read_without_zeus(monkeypatch, torch_sees):
+    pytest.importorskip("zeus.device.gpu")
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    torch_sees("1")
+    assert "CUDA_VISIBLE_DEVICES holds UUIDs" in zeus_layer.find_gpu("cuda:0")[2]
+
+
+def state_nvml(*, new_names):
+    """NVML with the calls of the state meter, by their names since driver 535 or before."""
+    nvml = fake_nvml()
+    nvml.NVML_TEMPERATURE_GPU, nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM = 0, 1, 2
+    nvml.NVML_PERF_POLICY_POWER, nvml.NVML_PERF_POLICY_THERMAL = 0, 1
+
+    def unknown(*args):
+        raise nvml.NVMLError(3)
+
+    reads = {
+        "nvmlDeviceGetTemperatureV": lambda handle, sensor: 71,
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda handle: 0x4,
+    }
+    old = {"nvmlDeviceGetTemperatureV": "nvmlDeviceGetTemperature"}
+    old["nvmlDeviceGetCurrentClocksEventReasons"] = "nvmlDeviceGetCurrentClocksThrottleReasons"
+    for name, read in reads.items():
+        setattr(nvml, name, read if new_names else unknown)  # an old driver does not know the new name
+        if not new_names:
+            setattr(nvml, old[name], read)
+    nvml.nvmlDeviceGetClockInfo = lambda handle, clock: 1980
+    nvml.nvmlDeviceGetEnforcedPowerLimit = lambda handle: 700_000
+    nvml.nvmlDeviceGetViolationStatus = lambda handle, policy: types.SimpleNamespace(violationTime=0)
+    nvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: []
+    return nvml
+
+
+@pytest.mark.parametrize("new_names", [True, False])
+def test_the_state_is_read_by_the_names_a_driver_knows(no_zeus, new_names):
+    no_zeus(state_nvml(new_names=new_names))
+    opened = (OpenMeter(meter=gpu_state.METER, instrument=gpu_state.METER.open("cuda:0")),)
+    with Panel(OpenedMeters(opened=opened), clock=SystemClock()) as panel, panel.window() as window:
+        pass
+    assert window.readings["gpu_temperature_celsius"].value == 71
+    assert window.readings["gpu_clock_hz"].value == 1980e6
+    assert window.readings["gpu_power_limit_w"].value == 700
+    assert any(flag.message.endswith("power limit") for flag in window.flags)
+
+
+def test_an_allocator_that_does_not_cache_keeps_no_marks(torch_sees, monkeypatch):
+    torch_sees("1")
+    assert cuda_memory.METER.available("cuda:0") is None
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    assert "keeps no marks" in cuda_memory.METER.available("cuda:0").reason

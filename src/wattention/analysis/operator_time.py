@@ -83,7 +83,8 @@ class OperatorClock:
     def _measured(self, op: Operator) -> float:
         name = op.name
         if op.kind in ("attention", "attention-backward"):
-            name = f"{op.kind}-{'causal' if op.dims[-1] else 'full'}"
+            window, causal = op.dims[-2:]
+            name = f"{op.kind}-{'causal' if causal and not window else 'full'}"
         key = (name, op.dtype)
         if key not in self._curves:
             self._curves[key] = self._curve(name, op)
@@ -140,8 +141,9 @@ def _matmul_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], float]:
 def _attention_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], float]:
     """Sizes that the rate depends on, and the work: (copies, queries, keys, head dim) and pairs x dims."""
     if len(dims) > 4:
-        batch, heads, _, queries, keys, key_dim, value_dim, _ = dims
+        batch, heads, _, queries, keys, key_dim, value_dim, window, _ = dims
         copies, dim = batch * heads, (key_dim + value_dim) / 2
+        keys = window or keys
     else:
         copies, queries, keys, dim = dims
     return (copies, queries, keys, dim), copies * queries * keys * dim

@@ -64,13 +64,14 @@ def traffic_of(op: Operator, capacity_bytes: int) -> Traffic | None:
 
 
 def _attention_traffic(dims: tuple[int, ...], size: int, words: int, *, backward: bool) -> Traffic | None:
-    batch, heads, kv_heads, queries, keys, key_dim, value_dim, causal = dims
+    batch, heads, kv_heads, queries, keys, key_dim, value_dim, window, causal = dims
+    mask = f"window:{window}" if window else "causal"
     problem = attention_problem(
         tokens=queries,
         key_tokens=keys,
         head_dim=key_dim,
         value_dim=value_dim,
-        mask="causal" if causal and queries == keys else "dense",
+        mask=mask if causal and queries == keys else "dense",
         heads=heads,
         kv_heads=kv_heads,
         batch=batch,

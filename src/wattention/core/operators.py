@@ -27,8 +27,8 @@ class Operator:
 
     Args:
         name: torch's name of it, e.g. ``addmm``; a mechanism known by its cost record alone is ``cost-record``.
-        dims: matmul: (batch, m, n, k). Attention: (batch, heads, kv heads, queries, keys, key dim, value dim,
-            causal 0 or 1). Else the shape of the largest tensor.
+        dims: matmul: (batch, m, n, k). Attention: (batch, heads, kv heads, queries, keys, key dim, value dim, window
+            or 0, causal 0 or 1). Else the shape of the largest tensor.
         flop: floating-point operations of its products, masked pairs of whole tiles included.
     """
 

@@ -117,7 +117,7 @@ def _axes_of(facts: OperatorFacts) -> tuple[tuple[str, ...], tuple[float, ...]]:
         return AXES["product"], tuple(map(float, facts.dims))
     if facts.kind == "memory":
         return AXES["memory"], (float(facts.read_bytes + facts.written_bytes),)
-    batch, heads, _, queries, keys, key_dim, value_dim, _ = facts.dims
+    batch, heads, _, queries, keys, key_dim, value_dim, _, _ = facts.dims
     return AXES["attention"], (float(batch * heads), float(queries), float(keys), (key_dim + value_dim) / 2)
 
 

@@ -8,6 +8,8 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.records import Status
 from wattention.lab.training import DivergedError
 
+_SAID = ("can't allocate memory", "out of memory", "STATUS_ALLOC_FAILED")
+
 
 def status_of(error: BaseException) -> tuple[Status, str]:
     """Return the status of a cell that this exception ended, and what happened in words."""
@@ -24,7 +26,10 @@ def status_of(error: BaseException) -> tuple[Status, str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the device or in main memory (where torch raises a plain RuntimeError)."""
+    """Whether an allocation failed, on the device or in main memory (where torch raises a plain RuntimeError).
+
+    So do libraries that ask the device for memory behind torch's allocator: cuBLAS, cuDNN, NCCL.
+    """
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -48,37 +49,135 @@ def no_tokens(shape: tuple[int, int]) -> Tensor:
     return torch.empty(shape, dtype=torch.long)
 
 
-class CudaChoices(TorchFunctionMode):
-    """What torch does differently on CUDA: which fused kernel it takes, and softmax in float32 under autocast.
+_IN_FLOAT32 = frozenset({"softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "cumsum"}) | frozenset(
+    {"exp", "log", "pow", "__pow__", "rsqrt", "reciprocal"}
+)
+"""What CUDA's autocast computes in float32 and the CPU's does not, as far as attention layers use it."""
 
-    Flash for 16-bit floats without a mask, else the memory-efficient kernel; shared heads are written out before.
-    Source: torch 2.6 to 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and autocast_mode.h; recalled, not
-    checked.
+
+class CudaChoices(TorchFunctionMode):
+    """What torch does differently on CUDA: the attention kernel, the RMSNorm kernel, and autocast to float32.
+
+    Source: torch 2.13, ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE;
+    aten/src/ATen/native/layer_norm.cpp, rms_norm_symint: one kernel since torch 2.8.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is nn.functional.scaled_dot_product_attention:
             return _cuda_attention(*args, **kwargs)
-        if func in (torch.softmax, torch.log_softmax) and torch.is_autocast_enabled("cpu"):
+        name = getattr(func, "__name__", "")
+        if name in _IN_FLOAT32 and torch.is_autocast_enabled("cpu") and args and _is_narrow(args[0]):
             args = (args[0].float(), *args[1:])
+        if name == "rms_norm":
+            return _one_kernel_norm(*args, **kwargs)
         return func(*args, **kwargs)
 
 
+def _is_narrow(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.element_size() < 4
+
+
+def _one_kernel_norm(
+    input: Tensor,  # noqa: A002 (torch's name)
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    y: Tensor = _OneKernelNorm.apply(input, weight)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _OneKernelNorm(torch.autograd.Function):
+    """RMSNorm as CUDA has it: x and a statistic of each row are kept, in float32 or wider."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None) -> Tensor:
+        y, statistic = _norm_operators()[0].rms_norm(x, weight)
+        ctx.save_for_backward(x, statistic, weight)
+        return y  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, statistic, weight = ctx.saved_tensors
+        dx, dweight = _norm_operators()[0].rms_norm_backward(g, x, statistic, weight)
+        return dx, None if weight is None else dweight
+
+
+@cache
+def _norm_operators() -> tuple[Any, Any]:
+    """Return operators without contents, and what keeps them; torch has its own on CUDA, written out elsewhere."""
+
+    def forward(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return torch.empty_like(x), torch.empty((*x.shape[:-1], 1), dtype=wide, device=x.device)
+
+    def backward(g: Tensor, x: Tensor, statistic: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        return torch.empty_like(x), torch.empty_like(x[..., :0] if weight is None else weight)
+
+    declare: Any = torch.library.Library
+    library = declare("wattention", "FRAGMENT")
+    library.define("rms_norm(Tensor x, Tensor? weight) -> (Tensor, Tensor)")
+    library.define("rms_norm_backward(Tensor g, Tensor x, Tensor statistic, Tensor? weight) -> (Tensor, Tensor)")
+    library.impl("rms_norm", forward, "Meta")
+    library.impl("rms_norm_backward", backward, "Meta")
+    return torch.ops.wattention, library  # which must live as long as its operators
+
+
 def _cuda_attention(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    if enable_gqa and q.shape[1] != k.shape[1]:
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    aten = torch.ops.aten
-    if attn_mask is None and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= 256:
-        flash: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
-        return flash
-    bias = None
-    if attn_mask is not None:
-        B, H, T, _ = q.shape
-        bias = attn_mask.to(q.dtype).expand(B, H, T, k.shape[2])
-    return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
-        q, k, v, bias, torch.is_grad_enabled(), dropout_p, is_causal, scale=scale
-    )[0]
+    """Run the kernel that torch takes on a board of compute capability 8.0 or newer, in its order of preference.
+
+    Flash: 16-bit floats, no mask, one head dim up to 256, which is filled up to a multiple of 8; knows shared heads.
+    Memory-efficient: 16-bit or float32, head dims that are multiples of 16 bytes, as many heads of keys as of queries;
+    rows of a mask are filled up to a multiple of 8. Else the explicit kernel. On compute capability 9.0 and 10.x torch
+    2.11 and newer prefer cuDNN's kernel to flash (head dims that are multiples of 8): its operands and results have
+    the same sizes, and flash stands for it here.
+
+    Source: select_sdp_backend, check_prefer_cudnn_attention and can_use_*_attention in
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (commit 001f694) with the checks of torch 2.13's own
+    sdp_utils_cpp.h; scaled_dot_product_attention and preprocess_mask in transformers/attention.cpp. Versions after 2.13
+    let the memory-efficient kernel share heads; in 2.13 its backward pass cannot.
+    """
+    if torch.is_autocast_enabled("cpu"):
+        narrow = torch.get_autocast_dtype("cpu")
+        query, key, value = (x.to(narrow) for x in (query, key, value))
+    D, scale = query.shape[-1], query.shape[-1] ** -0.5 if scale is None else scale
+    aten, half = torch.ops.aten, query.element_size() == 2
+    with torch.autocast("cpu", enabled=False):
+        if half and attn_mask is None and D == value.shape[-1] <= 256 and not (is_causal and _is_oblong(query, key)):
+            q, k, v = (nn.functional.pad(x, (0, -D % 8)) if D % 8 else x for x in (query, key, value))
+            out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+            return out[..., :D]
+        bias = None if attn_mask is None else _additive(attn_mask, query.dtype)
+        aligned = all(x.shape[-1] * x.element_size() % 16 == 0 for x in (query, value))
+        if aligned and query.element_size() <= 4 and query.shape[1] == key.shape[1]:
+            if bias is not None:
+                bias = _mask_of_every_head(bias, query, key)
+            lse = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+            return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
+                query, key, value, bias, lse, dropout_p, is_causal, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+            query, key, value, bias, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )[0]
+
+
+def _is_oblong(query: Tensor, key: Tensor) -> bool:
+    return query.shape[-2] != key.shape[-2]
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.where(mask, torch.scalar_tensor(0.0, dtype=dtype), torch.scalar_tensor(-torch.inf, dtype=dtype))
+
+
+def _mask_of_every_head(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Expand a mask to (B, H, T, S), with rows that are multiples of 8 in memory."""
+    S = bias.shape[-1]
+    if S % 8:
+        bias = nn.functional.pad(bias, (0, -S % 8))[..., :S]
+    return bias.expand(*query.shape[:3], key.shape[2])

@@ -1,8 +1,10 @@
 """What one call of a torch operator does: its kind, its sizes, its floating-point operations, the bytes it touches.
 
 Products count 2 m n k. A fused attention kernel multiplies the pairs of the tiles it visits: two products forward,
-five backward (Dao 2023, arXiv 2307.08691, algorithm 2). Everything else counts by the bytes of its operands and
-results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they name.
+five backward (Dao 2023, arXiv 2307.08691, algorithm 2). CUDA's tiles are smaller and differ from kernel to kernel:
+there the unmasked pairs count, as in the published rates of these kernels. Everything else counts by the bytes of its
+operands and results, each once; a tensor that is expanded is read where it lies, and lookups read only the rows they
+name.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from wattention.core.operators import Kind
 from wattention.mechanisms.costs import tiled_causal_pairs
+from wattention.mechanisms.kernels.window import band_pairs
 
 _VIEWS = frozenset({"_unsafe_view", "_reshape_alias", "lift_fresh", "detach_", "set_", "as_strided_"})
 _ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
@@ -27,6 +30,8 @@ _SCATTERS = frozenset({"scatter_", "scatter_add_", "scatter_add", "index_put_", 
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
 """Position of the two factors."""
 _ATTENTION = "_scaled_dot_product_"
+_FLASH = "_flash_attention_"
+"""torch's operator for CUDA's flash kernel, which knows bands; its tensors are (B, T, H, D)."""
 
 
 class OperatorFacts(NamedTuple):
@@ -62,7 +67,7 @@ def operator_facts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
         batch = first.shape[0] if first.dim() == 3 else 1
         m, k, n = first.shape[-2], first.shape[-1], second.shape[-1]
         return OperatorFacts(name, "matmul", dtype, (batch, m, n, k), 2 * batch * m * n * k, read, written)
-    if name.startswith(_ATTENTION) and name != "_scaled_dot_product_attention_math":
+    if name.startswith((_ATTENTION, _FLASH)) and name != "_scaled_dot_product_attention_math":
         return _attention_facts(func, name, dtype, args, kwargs, (read, written), target)
     largest = max((*tensors, *results), key=lambda t: t.numel(), default=None)
     dims = () if largest is None else tuple(largest.shape)
@@ -159,22 +164,29 @@ def _attention_facts(
     named = {a.name: kwargs.get(a.name, args[i] if i < len(args) else a.default_value)
              for i, a in enumerate(func._schema.arguments)}  # fmt: skip
     q, k, v = named["query"], named["key"], named["value"]
+    if name.startswith(_FLASH):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     batch, heads, queries, key_dim = q.shape
     kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
-    causal = bool(named["is_causal"])
-    if not causal:
+    causal, before = bool(named["is_causal"]), named.get("window_size_left")
+    window = 0 if before is None else min(before + 1, keys)
+    if window:
+        pairs = band_pairs(queries, window)
+    elif not causal:
         pairs = queries * keys
     elif target == "cpu":
         pairs = tiled_causal_pairs(queries, keys)
     else:
-        pairs = sum_of_causal_pairs(queries, keys)
+        # CUDA's flash kernel aligns a mask that is not square to the lower right: all queries see the first keys
+        seen_by_all = max(0, keys - queries) if name.startswith("_scaled_dot_product_flash_attention") else 0
+        pairs = seen_by_all * queries + sum_of_causal_pairs(queries, keys - seen_by_all)
     backward = name.endswith("_backward")
     widths = 3 * key_dim + 2 * value_dim if backward else key_dim + value_dim
     return OperatorFacts(
         name=name,
         kind="attention-backward" if backward else "attention",
         dtype=dtype,
-        dims=(batch, heads, kv_heads, queries, keys, key_dim, value_dim, int(causal)),
+        dims=(batch, heads, kv_heads, queries, keys, key_dim, value_dim, window, int(causal)),
         flop=2 * batch * heads * pairs * widths,
         read_bytes=touched[0],
         written_bytes=touched[1],

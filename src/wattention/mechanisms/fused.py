@@ -7,6 +7,9 @@ on compute capability 8.0 or newer. Both want one head dim for q, k and v.
 Queries that follow cached keys need a causal mask aligned to the lower right: query t of T sees keys up to
 S - T + t. The CUDA kernel aligns so by itself; the CPU kernel aligns to the upper left and is given the mask as an
 additive tensor (T, S), which still runs the same kernel. A single query sees every key and needs no mask.
+
+CUDA's kernel also knows bands, the W latest keys of each query; only torch's own operator below
+``scaled_dot_product_attention`` hands that on (``_flash_attention_forward``, ``window_size_left``).
 """
 
 from __future__ import annotations
@@ -52,6 +55,32 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None)
         raise UnsupportedError("the flash kernel cannot run", got=f"{q.dtype} on {q.device}", wanted=reason)
     scale = 1 / math.sqrt(D) if scale is None else scale
     return _on_cpu(q, k, v, scale) if target == "cpu" else _on_cuda(q, k, v, scale)
+
+
+def band_unavailable(device: str, dtype: str, head_dim: int) -> str | None:
+    """Return why the flash kernel cannot keep to a band; arguments as :func:`flash_unavailable`."""
+    if device != "cuda":
+        return f"torch's flash kernel knows no bands on device {device}"
+    if torch.version.hip is not None:
+        return "torch's flash kernel for ROCm was not seen to keep to a band"
+    return flash_unavailable(device, dtype, head_dim)
+
+
+def flash_band(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Attend to the ``window`` latest keys on CUDA's flash kernel, where :func:`band_unavailable` has nothing to say.
+
+    q, k, v (B, H, T, D) -> (B, H, T, D), a view of a contiguous (B, T, H, D) tensor. Tiles outside are skipped.
+    """
+    T, D = q.shape[2:]
+    short = -D % _CUDA_HEAD_DIM_STEP
+    if short:
+        q, k, v = pad(q, (0, short)), pad(k, (0, short)), pad(v, (0, short))
+    kernel = torch.ops.aten._flash_attention_forward
+    out: Tensor = kernel(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, None, T, T, 0.0, True, False,
+        scale=1 / math.sqrt(D), window_size_left=window - 1, window_size_right=0,
+    )[0]  # fmt: skip
+    return out.transpose(1, 2)[..., :D]
 
 
 def _on_cpu(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

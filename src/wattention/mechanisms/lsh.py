@@ -256,7 +256,7 @@ def cost(shape: AttentionShape, config: LshConfig, bytes_per_element: int) -> Co
     hashing_flop = B * H * R * T * D * N
     projected_again = 2 * B * T * C * C if bytes_per_element < 4 else 0  # queries in float32, for the hash
     product_model = 2 * B * H * D * R * band_pairs(T, c + 1)
-    product_hardware = 2 * B * D * R * joined_pairs(H, T, c)
+    product_hardware = 2 * D * R * joined_pairs(B, H, T, c)
     table_bytes = 4 * B * H * R * N * (c + 1)
     return Cost(
         parameters=3 * C * C + 3 * C,

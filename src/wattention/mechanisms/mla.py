@@ -87,12 +87,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class LatentNorm(nn.RMSNorm):
-    """RMSNorm in the dtype of its input, so that under autocast the latents stay narrow."""
+    """RMSNorm in the dtype of its input, so that the latents, and the cache of them, stay narrow under autocast.
+
+    CUDA's autocast would turn it to float32 (``rms_norm`` is in AT_FORALL_FP32 of torch's autocast_mode.h, the CPU's
+    list has no norm); torch's kernels sum in float32 either way.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise x (..., features)."""
         assert self.weight is not None
-        return rms_norm(x, list(self.normalized_shape), self.weight.to(x.dtype), self.eps)
+        with torch.autocast(x.device.type, enabled=False):
+            return rms_norm(x, list(self.normalized_shape), self.weight.to(x.dtype), self.eps)
 
 
 class LatentAttention(AttentionModule):

@@ -2,7 +2,7 @@
 
 Idea: the operator a careful user reaches for. On a CPU torch picks its flash kernel, and its explicit math kernel as
 soon as dropout is positive (measured 4.5 times slower, 7 times the memory); on CUDA it picks among flash, memory-
-efficient, cuDNN and math by dtype, shape and mask. The kernel that ran is for the caller to record.
+efficient, cuDNN and math by board, dtype, shape and mask. The kernel that ran is for the caller to record.
 Cost: that of the flash kernel, without dropout. Source: Vaswani et al. 2017, arXiv 1706.03762, equation 1; torch
 documentation of ``scaled_dot_product_attention``.
 """

@@ -2,7 +2,7 @@
 
 Idea: y_i = Σ_{i−W<j≤i} softmax_j(q_i·k_j / sqrt(D)) v_j. The queries are cut into blocks, each with its own short run
 of keys, so time and memory grow with T × W, forward and backward (``kernels/window.py``). Decoding keeps W tokens.
-L layers see L (W − 1) tokens back.
+L layers see L (W − 1) tokens back. On CUDA, in 16 bits, torch's flash kernel keeps to the band itself.
 Cost: about 4 W D FLOPs a token and head forward; the blocks multiply (W + b) / W times the pairs of the band.
 Source: Beltagy et al. 2020, Longformer, arXiv 2004.05150, section 3.1, and section 4.1 for its autoregressive form.
 """
@@ -22,9 +22,11 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.shapes import AttentionShape
 from wattention.mechanisms.base import Cache, Limit, Mechanism, MechanismConfig
 from wattention.mechanisms.costs import statistic_bytes
+from wattention.mechanisms.fused import band_unavailable, flash_band
 from wattention.mechanisms.kernels.window import band_pairs, multiplied_pairs, window_attention
 from wattention.mechanisms.multihead import MultiHeadAttention, join_heads, split_heads
 from wattention.mechanisms.reference import causal, heads_of, joined, linear, softmax_attention
+from wattention.mechanisms.target import target_of
 
 
 class SlidingWindowConfig(MechanismConfig):
@@ -118,6 +120,9 @@ class SlidingWindowAttention(MultiHeadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend without a past: q, k, v (B, H, T, D) -> (B, H, T, D)."""
+        dtype = str(q.dtype).removeprefix("torch.")
+        if band_unavailable(target_of(q.device), dtype, q.shape[-1]) is None:
+            return flash_band(q, k, v, self.window)
         return window_attention(q, k, v, window=self.window)
 
     def _attend_after(self, cache: RingCache, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -156,12 +161,17 @@ def reference(
 
 
 def cost(shape: AttentionShape, config: SlidingWindowConfig, bytes_per_element: int) -> Cost:
-    """Return the exact cost: model FLOPs of the pairs of the band, hardware FLOPs of the pairs of the blocks."""
+    """Return the exact cost: model FLOPs of the pairs of the band, hardware FLOPs of the pairs of the blocks.
+
+    Where CUDA's flash kernel keeps to the band (:func:`~wattention.mechanisms.target.traced_for`), its pairs are those
+    of the band, as in the published rates of that kernel.
+    """
     B, T, C, H, D = shape.batch, shape.tokens, shape.width, shape.heads, shape.head_dim
     window = window_tokens(shape, config)
     projections = 2 * B * T * C * 4 * C
     product_model = 2 * B * H * D * band_pairs(T, window)
-    product_hardware = 2 * B * H * D * multiplied_pairs(T, window)
+    in_blocks = band_unavailable(target_of(torch.device("cpu")), _FLOATS.get(bytes_per_element, ""), D) is not None
+    product_hardware = 2 * B * H * D * (multiplied_pairs if in_blocks else band_pairs)(T, window)
     return Cost(
         parameters=4 * C * C + 4 * C,
         forward_flop=projections + 2 * product_model,
@@ -172,6 +182,9 @@ def cost(shape: AttentionShape, config: SlidingWindowConfig, bytes_per_element: 
         saved_bytes=5 * B * T * C * bytes_per_element + B * H * T * statistic_bytes(bytes_per_element),
         cache_bytes=2 * B * min(T, window) * C * bytes_per_element,
     )
+
+
+_FLOATS = {8: "float64", 4: "float32", 2: "bfloat16"}
 
 
 def attends(shape: AttentionShape, config: SlidingWindowConfig) -> AttendedPairs:
@@ -197,8 +210,9 @@ MECHANISM = Mechanism(
         Limit(what="second derivatives", why="the backward pass is written by hand and has no derivative of its own"),
         Limit(what="tokens more than L (W - 1) back", why="each of L layers looks back W - 1 tokens"),
         Limit(
-            what="a fused kernel on GPUs",
-            why="torch has no operator for a band; the blocks are batched matrix products in float32 there",
+            what="a fused kernel on GPUs in float32",
+            why="CUDA's flash kernel, which keeps to the band, exists in 16 bits; else the blocks are batched matrix "
+            "products there",
         ),
     ),
 )

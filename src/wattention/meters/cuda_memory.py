@@ -6,8 +6,12 @@ holds other processes, the CUDA context and libraries' workspaces that bypass th
 
 from __future__ import annotations
 
+import os
+
 from wattention.core.quantities import Absent, measured
 from wattention.meters.base import Facts, Interpretation, Interval, Meter, MeterError, Sample, is_cuda
+
+_UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
 class _AllocatorMarks:
@@ -49,6 +53,8 @@ def _available(device: str) -> Absent | None:
 
     if not torch.cuda.is_available():
         return Absent("torch sees no CUDA device: install a CUDA build of torch and a driver, or run on the cpu")
+    if _UNCACHED in os.environ:
+        return Absent(f"torch's allocator keeps no marks while {_UNCACHED} is set: unset it")
     return None
 
 

@@ -30,6 +30,7 @@ VARIABLES = (
     *("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"),
     *("LD_PRELOAD", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUBLAS_WORKSPACE_CONFIG"),
+    *("TORCH_CUDNN_SDPA_DEPRIORITIZED", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
     *("NVIDIA_TF32_OVERRIDE", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "PYTHONHASHSEED"),
 )
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -166,6 +167,7 @@ def _torch() -> Json:
         "commit": torch.version.git_version,
         "cuda": torch.version.cuda,
         "rocm": getattr(torch.version, "hip", None),
+        "cudnn": backends.cudnn.version(),  # decides on newer boards which attention kernel torch takes
         "cpu_capability": backends.cpu.get_cpu_capability(),
         "mkl": backends.mkl.is_available(),
         "onednn": backends.mkldnn.is_available(),

@@ -5,11 +5,13 @@ counters, not from the state: NVML's violation times count the nanoseconds in wh
 clocks down. A window is flagged when heat did so for more than 1 % of it, when the power limit did (common and worth
 knowing: all mechanisms at the limit draw alike), and when other processes use the device.
 
-Source: NVML API reference, nvmlDeviceGetViolationStatus, nvmlDeviceGetCurrentClocksThrottleReasons.
+Source: NVML API reference, nvmlDeviceGetViolationStatus, nvmlDeviceGetCurrentClocksEventReasons (called ThrottleReasons
+before driver 535; the old name, and nvmlDeviceGetTemperature, end with CUDA 14).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -27,6 +29,8 @@ REASONS = {
     0x20: "heat (software)",
     0x40: "heat (hardware)",
     0x80: "power brake",
+    0x200: "board limit",
+    0x400: "reliability",
 }
 """NVML's bits of clock event reasons; idle (0x1) and settings of the user (0x2, 0x100) are no disturbance."""
 
@@ -57,11 +61,15 @@ class _State:
         """Read state and counters; what a device does not support is None."""
         nvml, handle = self._nvml, self._handle
         return {
-            "temperature": self._try(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            "temperature": self._first(
+                ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"), handle, nvml.NVML_TEMPERATURE_GPU
+            ),
             "sm_clock_mhz": self._try(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
             "memory_clock_mhz": self._try(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
             "power_limit_mw": self._try(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
-            "reasons": self._try(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+            "reasons": self._first(
+                ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"), handle
+            ),
             "power_held_ns": self._held(nvml.NVML_PERF_POLICY_POWER),
             "heat_held_ns": self._held(nvml.NVML_PERF_POLICY_THERMAL),
             "processes": self._try(lambda: [p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]),
@@ -71,6 +79,15 @@ class _State:
 
     def _held(self, policy: int) -> Any:
         return self._try(lambda: self._nvml.nvmlDeviceGetViolationStatus(self._handle, policy).violationTime)
+
+    def _first(self, names: tuple[str, ...], *args: Any) -> Any:
+        """Read by the first of several names that both the library and the driver know."""
+        for name in names:
+            read = getattr(self._nvml, name, None)
+            value = None if read is None else self._try(functools.partial(read, *args))
+            if value is not None:
+                return value
+        return None
 
     def _try(self, read: Callable[[], Any]) -> Any:
         try:

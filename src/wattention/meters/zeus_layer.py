@@ -3,7 +3,8 @@
 zeus knows the vendors (NVML, ROCm, RAPL, Apple silicon, Jetson); this file asks it, says precisely why something is
 missing and how to get it, and keeps what must not be added twice apart: ``psys`` is the whole platform and contains
 the packages. zeus is the optional extra ``energy`` and is imported here only, when a meter opens. Without it NVIDIA's
-counter is read directly (nvml_direct.py) and RAPL is missing.
+counter is read directly (nvml_direct.py) and RAPL is missing. It is read directly, too, where CUDA_VISIBLE_DEVICES
+names GPUs by UUID: zeus takes numbers only.
 """
 
 from __future__ import annotations
@@ -131,22 +132,37 @@ def list_gpus() -> tuple[list[Any], str]:
             return list(list_nvml_gpus()), ROUTE
         except MeterError as direct:
             raise MeterError(f"{direct}; {error}") from error
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("GPU-"):
+        from wattention.meters.nvml_direct import list_nvml_gpus
+
+        return list(list_nvml_gpus()), "NVML read directly, CUDA_VISIBLE_DEVICES holds UUIDs"
     return list(guarded(lambda: layer.get_gpus().gpus, "no GPU energy counter")), "through zeus"
 
 
 def find_gpu(device: str) -> tuple[int, Any, str]:
     """Return (position in the list, the GPU, how it was matched and is read) for one of torch's devices.
 
-    torch and NVML may count GPUs in different orders, so the two are matched by UUID where both tell it.
+    torch and NVML may count GPUs in different orders, so the two are matched by UUID where both tell it; an instance of
+    a partitioned GPU (MIG) has a UUID of its own.
+
+    Errors: MeterError where no GPU matches, or where the one that does is shared out in instances.
     """
     gpus, route = list_gpus()
     import torch
 
     index = torch.device(device).index or 0
     uuid = str(getattr(torch.cuda.get_device_properties(index), "uuid", "")) if torch.cuda.is_available() else ""
+    listed = [nvml_uuid(gpu) for gpu in gpus]
     for position, gpu in enumerate(gpus):
-        if uuid and uuid in nvml_uuid(gpu):
+        if uuid and uuid in listed[position]:
+            if is_partitioned(gpu):
+                raise MeterError(f"{device} is one instance (MIG) of a GPU; its counters are those of all instances")
             return position, gpu, f"matched by UUID, {route}"
+    if uuid and listed and all(listed):
+        raise MeterError(
+            f"torch's {device} ({uuid}) is none of the {len(gpus)} GPUs that can be measured: an instance of a "
+            "partitioned GPU (MIG) has no counters of its own"
+        )
     if index >= len(gpus):
         raise MeterError(f"torch's {device} is not among the {len(gpus)} GPUs that can be measured")
     return index, gpus[index], f"matched by index: UUIDs cannot be read; {route}"
@@ -161,6 +177,18 @@ def nvml_uuid(gpu: Any) -> str:
         return ""
     except pynvml.NVMLError:
         return ""
+
+
+def is_partitioned(gpu: Any) -> bool:
+    """Whether one of NVIDIA's GPUs is in MIG mode; False where the driver knows no such mode."""
+    try:
+        pynvml: Any = importlib.import_module("pynvml")
+        current, _ = pynvml.nvmlDeviceGetMigMode(gpu.handle)
+    except (ImportError, AttributeError):
+        return False
+    except pynvml.NVMLError:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def _gpu_domain(device: str) -> Domain:

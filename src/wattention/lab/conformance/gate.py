@@ -16,6 +16,8 @@ from wattention.lab.conformance.verdict import GateReport, Verdict
 from wattention.mechanisms.base import Mechanism
 
 SHORT = AttentionShape(batch=2, tokens=37, width=24, heads=6)
+_CUDA_HEAD_DIM = 16
+"""Heads of 4 features are too narrow for most CUDA kernels: torch would prove another one than it trains with."""
 JUDGED = (torch.float32, torch.bfloat16, torch.float16)
 _LONG_TOKENS = 600
 
@@ -66,7 +68,7 @@ def run_gate(
     Args:
         mechanism: the record of a file of the folder or of a user's own.
         shape: the small shape most clauses use (a few dozen tokens: every pair is tried); by default batch 2,
-            37 tokens, width 24, 6 heads.
+            37 tokens, 6 heads, width 24, or 96 on CUDA.
         config: its settings; by default its own defaults.
         device: where to run it, e.g. ``"cpu"`` or ``"cuda"``.
         dtype: the floating dtype to run it in.
@@ -77,14 +79,10 @@ def run_gate(
     if dtype not in JUDGED:
         raise _unjudged(_dtype_name(dtype))
     settings = mechanism.config() if config is None else config
+    place = torch.device(device)
+    short, long = _shapes(shape, settings, place)
     subject = Subject(
-        mechanism=mechanism,
-        config=settings,
-        device=torch.device(device),
-        dtype=dtype,
-        seed=seed,
-        short=SHORT if shape is None else shape,
-        long=_long_shape(shape, settings),
+        mechanism=mechanism, config=settings, device=place, dtype=dtype, seed=seed, short=short, long=long
     )
     built = _builds(subject)
     if built.status == "failed":
@@ -151,13 +149,15 @@ def _judge(clause: Clause, subject: Subject) -> Verdict:
         return Verdict(name=clause.name, status="failed", detail=f"raised {type(error).__name__}: {error}")
 
 
-def _long_shape(shape: AttentionShape | None, config: Any) -> AttentionShape:
-    """Return a shape that crosses every block: one row, few features, more than two windows where there is a window."""
+def _shapes(shape: AttentionShape | None, config: Any, device: torch.device) -> tuple[AttentionShape, AttentionShape]:
+    """Return the short shape and a long one that crosses every block: one row, few features, more than two windows."""
     window = getattr(config, "window", None) or 0
     tokens = max(_LONG_TOKENS, 2 * window + 88)
-    if shape is None:
-        return AttentionShape(batch=1, tokens=tokens, width=8, heads=2)
-    return replace(shape, batch=1, tokens=max(tokens, shape.tokens))
+    if shape is not None:
+        return shape, replace(shape, batch=1, tokens=max(tokens, shape.tokens))
+    head_dim = _CUDA_HEAD_DIM if device.type == "cuda" else SHORT.head_dim
+    short = replace(SHORT, width=SHORT.heads * head_dim)
+    return short, AttentionShape(batch=1, tokens=tokens, width=2 * head_dim, heads=2)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -30,7 +30,14 @@ from torch.nn.functional import pad
 
 from wattention.mechanisms.kernels.hashing import bucket_ids
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
-from wattention.mechanisms.kernels.rounds import CPU_GROUP_TOKENS, alike, groups_of_heads, heads_at_a_time, in_one_row
+from wattention.mechanisms.kernels.rounds import (
+    CPU_GROUP_TOKENS,
+    DEVICE_GROUP_TOKENS,
+    alike,
+    groups_of_heads,
+    heads_at_a_time,
+    in_one_row,
+)
 from wattention.mechanisms.kernels.window import (
     BlockKernel,
     Piece,
@@ -44,6 +51,7 @@ from wattention.mechanisms.kernels.window import (
     keys_of,
     queries_of,
 )
+from wattention.mechanisms.target import target_of
 
 LENGTH_EPS = 1e-12
 """ε of a key's length: a zero query has a zero key."""
@@ -254,8 +262,14 @@ def _joined(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
-def joined_pairs(heads: int, tokens: int, earlier: int) -> int:
-    """Return the query-key pairs of one sequence, all heads, that the blocks of a hash round multiply on a CPU."""
-    group = heads_at_a_time(heads, tokens, CPU_GROUP_TOKENS)
+def joined_pairs(batch: int, heads: int, tokens: int, earlier: int) -> int:
+    """Return the query-key pairs of a batch, all heads, that the blocks of a hash round multiply.
+
+    On a CPU, unless :func:`~wattention.mechanisms.target.traced_for` says where: the groups of heads differ.
+    """
+    rows, in_a_row, most = batch, heads, CPU_GROUP_TOKENS
+    if target_of(torch.device("cpu")) != "cpu":
+        rows, in_a_row, most = 1, batch * heads, DEVICE_GROUP_TOKENS
+    group = heads_at_a_time(in_a_row, tokens, most)
     piece = _blocks(group * tokens, earlier)
-    return heads // group * piece.blocks * piece.queries * piece.keys
+    return rows * in_a_row // group * piece.blocks * piece.queries * piece.keys

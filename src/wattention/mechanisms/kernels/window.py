@@ -66,9 +66,14 @@ def pieces(tokens: int, window: int) -> tuple[Piece, ...]:
 
 
 def multiplied_pairs(tokens: int, window: int) -> int:
-    """Return the query-key pairs of one head that the flash kernel multiplies, those outside the band included."""
+    """Return the query-key pairs of one head that are multiplied, those outside the band included.
+
+    By the CPU's kernel, unless :func:`~wattention.mechanisms.target.traced_for` names a device with the other one.
+    """
     first, *others = pieces(tokens, window)
-    return tiled_causal_pairs(first.queries) + sum(p.blocks * p.queries * p.keys for p in others)
+    flash = block_kernel(torch.device("cpu")) == "flash"
+    causal = tiled_causal_pairs(first.queries) if flash else first.queries * first.keys
+    return causal + sum(p.blocks * p.queries * p.keys for p in others)
 
 
 def band_pairs(tokens: int, window: int) -> int:
