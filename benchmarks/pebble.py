@@ -29,7 +29,7 @@ from wattention.iocomplexity.pebble.graphs.family import parse
 from wattention.iocomplexity.pebble.heuristic import pebble
 from wattention.iocomplexity.pebble.rules import named
 from wattention.iocomplexity.pebble.verify import verify
-from wattention.report.pebble_tables import bridge_page
+from wattention.report.standalone.pebble_text import bridge_page
 
 PAGE = Path(__file__).parents[1] / "docs" / "theory" / "pebble-bridge.md"
 Row = dict[str, Any]

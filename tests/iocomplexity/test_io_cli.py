@@ -158,7 +158,7 @@ def test_curve_draws_text_svg_and_html(tmp_path: Path) -> None:
 
 
 def test_png_is_written_or_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import wattention.report.io_figure as figure
+    import wattention.report.standalone.curve as figure
 
     def no_kaleido(name: str) -> object:
         raise ImportError(f"No module named {name!r}")

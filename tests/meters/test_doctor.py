@@ -13,7 +13,7 @@ from wattention.core.errors import UserError
 from wattention.meters import energy
 from wattention.meters.base import METERS
 from wattention.meters.survey import survey_meters
-from wattention.report.doctor_table import print_survey
+from wattention.report.documents.doctor import print_survey
 
 
 @pytest.fixture(scope="module")

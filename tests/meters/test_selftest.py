@@ -16,7 +16,7 @@ from wattention.meters.selftest_rig import Rig
 from wattention.meters.simulated import START_NS, DeviceTraits, SimulatedDevice
 from wattention.meters.square_wave import Pulse, make_square_wave, recover_square_wave
 from wattention.meters.window import Panel
-from wattention.report.selftest_table import print_selftest, worth_sentence
+from wattention.report.documents.selftest import print_selftest, worth_sentence
 
 
 def verdicts(device, *, seconds=None, sampled=True):

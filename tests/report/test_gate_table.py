@@ -3,8 +3,8 @@
 import io
 
 from wattention.lab.conformance import GateReport, Verdict
-from wattention.report.gate_table import gate_document
-from wattention.report.terminal import print_document
+from wattention.report.documents.gate import gate_document
+from wattention.report.renderers.terminal import print_document
 
 
 def _report(name: str, *statuses: str) -> GateReport:

@@ -1,6 +1,6 @@
 from wattention.core.quantities import measured
 from wattention.report.document import Cell, Column, Document, Section, Table
-from wattention.report.markdown import markdown_text
+from wattention.report.renderers.markdown import markdown_text
 
 TABLE = Table(
     columns=(

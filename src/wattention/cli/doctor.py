@@ -16,7 +16,7 @@ def doctor(
     import sys
 
     from wattention.meters.survey import survey_meters
-    from wattention.report.doctor_table import print_survey
+    from wattention.report.documents.doctor import print_survey
 
     surveys = [survey_meters(name) for name in _devices(device)]
     for number, survey in enumerate(surveys):

@@ -34,7 +34,7 @@ def selftest(
     from wattention.core.errors import UserError
     from wattention.meters.selftest import run_selftest
     from wattention.meters.selftest_load import check_device, open_rig
-    from wattention.report.selftest_table import print_selftest
+    from wattention.report.documents.selftest import print_selftest
 
     if seconds is not None and not seconds > 0:
         raise UserError("--seconds", got=seconds, wanted="a positive number")

@@ -37,9 +37,9 @@ def predict(
     import json
 
     from wattention.hardware.carbon import carbon_factor
-    from wattention.report.prediction import prediction_document
-    from wattention.report.prediction_json import predictions_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.prediction import prediction_document
+    from wattention.report.json.prediction import predictions_json
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.prediction import predict as predict_point
 
     spec, choices = _model_and_choices(model, mechanism, length, setting or [])

@@ -78,9 +78,9 @@ def _show(published: PublishedStudy, run: StoredRun, *, as_json: bool) -> None:
 
     from wattention.cli.runs import write_file
     from wattention.core.errors import UserError
-    from wattention.report.html import html_page
-    from wattention.report.study_document import study_document, study_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.study import study_document, study_json
+    from wattention.report.renderers.html.page import html_page
+    from wattention.report.renderers.terminal import print_document
 
     document = study_document(published, run)
     print_document(document, details=False)

@@ -11,8 +11,8 @@ from wattention.analysis.crossover import Crossover
 from wattention.core.quantities import Absent, Quantity
 from wattention.iocomplexity.levels import Threshold
 from wattention.report.document import Cell, Column, Document, Section, Table
-from wattention.report.figures.wording import list_names, times
 from wattention.report.units import ORIGIN_LEGEND, format_value, significant
+from wattention.report.wording import list_names, times
 from wattention.study.advising import Answer
 
 ABSORBED_LATENT_DIM = 576

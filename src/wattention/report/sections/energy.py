@@ -13,7 +13,7 @@ from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord
 from wattention.hardware.carbon import NO_FACTOR
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.figures.ratios import ratio_cell
+from wattention.report.ratios import ratio_cell
 
 _ENERGY_COLUMNS = (
     Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False),

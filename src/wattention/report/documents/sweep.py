@@ -8,8 +8,8 @@ from pathlib import Path
 
 from wattention.analysis.summary import Comparison, MechanismSummary, compare_records
 from wattention.core.quantities import Absent, Quantity, Reading
-from wattention.report.comparison_json import comparison_json
 from wattention.report.document import Cell, Column, Document, Section, Table
+from wattention.report.json.comparison import comparison_json
 from wattention.study.store import StoredRun
 
 _MEASURES = (

@@ -11,9 +11,9 @@ from wattention.analysis.published_study import PublishedStudy
 from wattention.analysis.rankings import RankedMechanism, Ranking, rankings
 from wattention.core.quantities import Absent, Quantity
 from wattention.report.document import Axis, Cell, Column, Document, Figure, Section, Series, Table, Verdict, View
-from wattention.report.figures.wording import list_names
-from wattention.report.run_report import run_document
+from wattention.report.documents.run import run_document
 from wattention.report.units import format_reading, significant
+from wattention.report.wording import list_names
 from wattention.study.store import StoredRun
 
 _WORDS = {

@@ -10,9 +10,9 @@ from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.run_spec import RunSpec
 from wattention.report.document import Cell, Column, Document, Section, Table
-from wattention.report.equal_quality import quality_sections
+from wattention.report.sections.equal_quality import quality_sections
+from wattention.report.sections.verdicts import name_winners, verdicts
 from wattention.report.units import ORIGIN_LEGEND, significant
-from wattention.report.verdicts import name_winners, verdicts
 from wattention.study.store import Damage
 
 _MEASURED_COLUMNS: tuple[Column, ...] = (

@@ -7,7 +7,7 @@ import io
 
 from wattention.core.errors import UserError
 from wattention.report.document import Document
-from wattention.report.tidy import FIELDS, tidy_rows
+from wattention.report.renderers.tidy import FIELDS, tidy_rows
 
 
 def parquet_bytes(*documents: Document) -> bytes:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from wattention.analysis.pairs import Pair, compare_pairs
 from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.records import CellRecord
-from wattention.report.comparison import comparison_document
 from wattention.report.document import Document, Figure, Section
-from wattention.report.energy_section import carbon_section, energy_section
+from wattention.report.documents.comparison import comparison_document
 from wattention.report.figures import (
     block_differences,
     data_movement,
@@ -26,8 +25,9 @@ from wattention.report.figures import (
     power_trace,
     recall_lengths,
 )
-from wattention.report.method_section import method_section, specification_section
-from wattention.report.pairs import pair_sections
+from wattention.report.sections.energy import carbon_section, energy_section
+from wattention.report.sections.method import method_section, specification_section
+from wattention.report.sections.pairs import pair_sections
 from wattention.study.store import StoredRun
 
 Pairs = Mapping[str, Sequence[Pair]]

@@ -48,7 +48,7 @@ def html_page(document: Document) -> str:
 
 
 def _resource(name: str) -> str:
-    return resources.files("wattention.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("wattention.report.renderers.html").joinpath(name).read_text(encoding="utf-8")
 
 
 def _body(document: Document, numbers: dict[int, int]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import csv
 import io
 
 from wattention.report.document import Document
-from wattention.report.tidy import FIELDS, tidy_rows
+from wattention.report.renderers.tidy import FIELDS, tidy_rows
 
 
 def csv_text(*documents: Document) -> str:

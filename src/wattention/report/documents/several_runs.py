@@ -11,7 +11,7 @@ from wattention.analysis.method import host_of
 from wattention.analysis.summary import Comparison, compare_records
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Document, Section, Table
-from wattention.report.run_report import run_document
+from wattention.report.documents.run import run_document
 from wattention.study.store import StoredRun
 
 _MEASURES = (

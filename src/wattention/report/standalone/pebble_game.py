@@ -45,7 +45,7 @@ def game_page(graph: Graph, moves: Sequence[Move], fast_words: int, *, title: st
     }
     words = sum(move.kind in {"load", "store"} for move in moves)
     verdict = f"{words} words moved, {'proved optimal' if proved else 'the best game found'}"
-    page = resources.files("wattention.report").joinpath("pebble_game.html").read_text(encoding="utf-8")
+    page = resources.files("wattention.report.standalone").joinpath("pebble_game.html").read_text(encoding="utf-8")
     text = json.dumps(data).replace("<", "\\u003c")  # a name such as </script> stays data
     for mark, value in (("{{title}}", html.escape(title)), ("{{verdict}}", html.escape(verdict)), ("{{data}}", text)):
         page = page.replace(mark, value)

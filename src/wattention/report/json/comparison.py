@@ -13,7 +13,7 @@ from wattention.analysis.pairs import Pair
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import SCHEMA
-from wattention.report.pairs import pairs_json
+from wattention.report.sections.pairs import pairs_json
 
 
 def comparison_json(comparison: Comparison, *, folder: Path, pairs: Mapping[str, Sequence[Pair]] | None = None) -> str:
