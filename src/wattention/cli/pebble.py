@@ -135,10 +135,11 @@ def bridge(
     import json
 
     from wattention.iocomplexity.pebble.bridge import cases, confront
-    from wattention.report.standalone.pebble_text import confrontation_json, confrontation_table
+    from wattention.report.json.pebble import confrontations_to_json
+    from wattention.report.standalone.pebble_text import confrontation_table
 
     table = [confront(case, time_limit_s=time_limit) for case in cases(masks=masks.split(","), sizes=((tokens, dim),))]
-    typer.echo(json.dumps(confrontation_json(table)) if as_json else confrontation_table(table))
+    typer.echo(json.dumps(confrontations_to_json(table)) if as_json else confrontation_table(table))
 
 
 def _graph(spec: str, rules: Rules) -> Graph:

@@ -91,7 +91,8 @@ def _show_plan(folder: Path, points: tuple[Point, ...], launching: Launching) ->
 def _run(
     folder: Path, grid: Grid, points: tuple[Point, ...], launching: Launching, *, resume: bool, as_json: bool
 ) -> None:
-    from wattention.report.documents.sweep import sweep_document, sweep_json
+    from wattention.report.documents.sweep import sweep_document
+    from wattention.report.json.sweep import sweep_json
     from wattention.report.progress import ProgressDisplay
     from wattention.report.renderers.terminal import print_document
     from wattention.study.run_sweep import run_sweep, start_sweep

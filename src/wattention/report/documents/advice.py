@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from wattention.analysis.advice_points import Objective, Wish
 from wattention.analysis.advise import Advice, Choice
@@ -11,7 +10,7 @@ from wattention.analysis.crossover import Crossover
 from wattention.core.quantities import Absent, Quantity
 from wattention.iocomplexity.levels import Threshold
 from wattention.report.document import Cell, Column, Document, Section, Table
-from wattention.report.units import ORIGIN_LEGEND, format_value, significant
+from wattention.report.units import ORIGIN_LEGEND, format_value
 from wattention.report.wording import list_names, times
 from wattention.study.advising import Answer
 
@@ -175,47 +174,3 @@ def _regime_section(thresholds: Sequence[Threshold], *, head_dim: int) -> Sectio
         inside = f"{name} {dim} is in the small-cache regime of {list_names(above)}: there schedules that keep scores"
         words.append(f"{inside} in slow memory move fewer words (wattention io --head-dim {dim}).")
     return Section(title="Where the small-cache regime begins", notes=(*where, *words))
-
-
-def advice_to_json(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON, readings with unit, origin and source."""
-    advice, point = answer.advice, answer.question.point
-    return {
-        "schema": 1,
-        "device": answer.device,
-        "hardware": point.hardware,
-        "workload": advice.wish.workload,
-        "tokens": point.tokens,
-        "batch": point.batch,
-        "precision": point.precision,
-        "memory_bytes": advice.wish.memory_bytes,
-        "choices": [
-            {
-                "mechanism": one.mechanism,
-                "exact": one.exact,
-                "attention": one.attention,
-                "ratio": float(significant(one.ratio, 6)),
-                "bound_by": one.binding,
-                "largest_batch": one.largest_batch,
-                "front": one.on_front,
-                "budget": one.budget,
-                "why": one.why,
-                **{objective: reading.to_json() for objective, reading in one.costs.items()},
-            }
-            for one in advice.choices
-        ],
-        "set_aside": dict(advice.set_aside),
-        "changes": [{"condition": one.condition, "best": one.best} for one in advice.changes],
-        "unchanged": list(advice.robust),
-        "crossovers": {
-            name: {"kind": one.kind, "length_tokens": one.length_tokens}
-            for name, one in advice.crossovers.items()
-            if one.kind != "unknown"
-        },
-        "small_cache": {
-            one.level.name: {"forward": one.forward_head_dim, "backward": one.stored_gradient_head_dim}
-            for one in answer.thresholds
-        },
-        "marks": list(advice.marks),
-        "unused_runs": dict(answer.unused_runs),
-    }

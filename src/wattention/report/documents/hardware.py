@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from wattention.hardware.profile import HardwareProfile, MemoryLevel, Number
 from wattention.report.document import Cell, Column, Document, Section, Table
@@ -91,11 +90,6 @@ def hardware_document(name: str, profile: HardwareProfile) -> Document:
             ),
         ),
     )
-
-
-def hardware_to_json(name: str, profile: HardwareProfile) -> dict[str, Any]:
-    """The profile as JSON, numbers with unit, range and source."""
-    return {"name": name, **profile.model_dump(mode="json", exclude_none=True)}
 
 
 def _list_row(name: str, profile: HardwareProfile) -> tuple[Cell, ...]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from wattention.analysis.summary import Comparison, MechanismSummary, compare_records
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Document, Section, Table
-from wattention.report.json.comparison import comparison_json
 from wattention.study.store import StoredRun
 
 _MEASURES = (
@@ -49,19 +46,6 @@ def sweep_document(
         answer=f"{len(runs)} points, {len(rows)} mechanisms measured",
         sections=(Section(title="Points", table=table, notes=tuple(notes)),),
     )
-
-
-def sweep_json(folder: Path, values: Mapping[str, Mapping[str, str]], runs: Mapping[str, StoredRun]) -> str:
-    """Return one line of JSON: every point with its values and its comparison."""
-    points = [
-        {
-            "point": point,
-            "values": dict(values[point]),
-            **json.loads(comparison_json(compare_records(run.spec, run.records), folder=run.folder)),
-        }
-        for point, run in runs.items()
-    ]
-    return json.dumps({"schema": 1, "sweep": str(folder), "points": points})
 
 
 def _row(comparison: Comparison, mechanism: MechanismSummary) -> tuple[Cell, ...]:

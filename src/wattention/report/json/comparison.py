@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from wattention.analysis.blocks import Ratio
 from wattention.analysis.pairs import Pair
 from wattention.analysis.summary import Comparison, MechanismSummary
-from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import SCHEMA
-from wattention.report.sections.pairs import pairs_json
+from wattention.report.json.pairs import pairs_to_json
+from wattention.report.json.plain import plain
 
 
 def comparison_json(comparison: Comparison, *, folder: Path, pairs: Mapping[str, Sequence[Pair]] | None = None) -> str:
-    """Return one line: ``{"schema", "run", "reference", "mechanisms", "pairs", "equal_quality", "notes"}``."""
-    out = {
+    """Return the object as one line."""
+    return json.dumps(
+        comparison_to_json(comparison, folder=folder, pairs=pairs), allow_nan=False, separators=(",", ":")
+    )
+
+
+def comparison_to_json(
+    comparison: Comparison, *, folder: Path, pairs: Mapping[str, Sequence[Pair]] | None = None
+) -> dict[str, Any]:
+    """Return ``{"schema", "run", "reference", "mechanisms", "pairs", "equal_quality", "notes"}``."""
+    return {
         "schema": SCHEMA,
         "run": str(folder),
         "reference": comparison.reference,
         "mechanisms": [_mechanism(comparison, summary) for summary in comparison.mechanisms],
-        "pairs": pairs_json(pairs or {}),
-        "equal_quality": _plain(comparison.quality),
+        "pairs": pairs_to_json(pairs or {}),
+        "equal_quality": plain(comparison.quality),
         "notes": list(comparison.notes),
     }
-    return json.dumps(out, allow_nan=False, separators=(",", ":"))
 
 
 def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
@@ -59,14 +67,3 @@ def _mechanism(comparison: Comparison, summary: MechanismSummary) -> dict[str, A
             for (rival, what), found in comparison.crossovers[summary.label].items()
         ],
     }
-
-
-def _plain(value: Any) -> Any:
-    """Turn summaries into JSON values by their fields; readings keep their own form."""
-    if isinstance(value, Quantity | Absent):
-        return value.to_json()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {f"{key}": _plain(one) for key, one in value.items()}
-    return value

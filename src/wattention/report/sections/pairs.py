@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from wattention.analysis.blocks import Estimate, Ratio
 from wattention.analysis.pairs import Outcome, Pair
@@ -78,11 +77,6 @@ def pair_sections(spec: RunSpec, pairs: Mapping[str, Sequence[Pair]]) -> tuple[S
     if disturbed:
         sections.append(_disturbed_section(disturbed, margin))
     return tuple(sections)
-
-
-def pairs_json(pairs: Mapping[str, Sequence[Pair]]) -> list[dict[str, Any]]:
-    """Return every pair as data for programs; intervals and power keep the rule they were made by."""
-    return [_json(pair) for family in pairs.values() for pair in family]
 
 
 def verdict_words(pair: Pair, margin: float) -> str:
@@ -253,32 +247,3 @@ def _measure(key: str) -> str:
         "heldout_bits_per_byte": "held-out loss",
         "recall_accuracy": "recall accuracy",
     }[key]
-
-
-def _json(pair: Pair) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "pair": [pair.label, pair.reference],
-        "measure": pair.measure,
-        "verdict": pair.outcome,
-        "judged_by": pair.rule,
-        "blocks": pair.blocks,
-        "ratio": _estimate_json(pair.ratio),
-        "bootstrap": pair.bootstrap.to_json() if isinstance(pair.bootstrap, Absent) else _estimate_json(pair.bootstrap),
-        "pooled": _estimate_json(pair.pooled),
-        "p_holm": pair.p_holm,
-        "origin": pair.origin,
-        "detectable_ratio": pair.detectable,
-        "more_blocks": pair.plan and pair.plan.more_blocks,
-        "more_blocks_prove": pair.plan and pair.plan.towards,
-        "new_run_blocks": pair.plan and pair.plan.new_run_blocks,
-        "why": pair.why,
-        "flagged_by": dict(pair.rules or {}),
-    }
-    if pair.without_flagged is not None:
-        out["without_flagged"] = _json(pair.without_flagged)
-        out["verdict_changes_without_flagged"] = pair.changes_without_flagged
-    return out
-
-
-def _estimate_json(ratio: Estimate | Ratio | None) -> dict[str, float | None] | None:
-    return None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high}

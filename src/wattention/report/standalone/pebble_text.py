@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from wattention.iocomplexity.pebble.bridge import Confrontation, Recomputation
 from wattention.iocomplexity.pebble.exact import Solution
@@ -59,19 +58,6 @@ def recomputation_table(rows: Sequence[Recomputation]) -> str:
         saved = str(row.once.cost - row.again.cost) if row.once.proved and row.again.proved else "open"
         out.append(f"| {row.graph} | {row.nodes} | {row.fast_words} | {values[0]} | {values[1]} | {saved} |")
     return "\n".join(out)
-
-
-def confrontation_json(rows: Sequence[Confrontation]) -> list[dict[str, Any]]:
-    """Return the confrontation as JSON values."""
-    return [
-        {
-            "direction": row.case.direction, "tokens": row.case.tokens, "dim": row.case.dim, "mask": row.case.mask,
-            "fast_words": row.case.fast_words, "optimum": row.solution.optimum, "proved": row.solution.proved,
-            "cost": row.solution.cost, "lower_bound": row.solution.lower_bound,
-            "schedules": dict(row.schedules), "bounds": dict(row.bounds),
-        }
-        for row in rows
-    ]  # fmt: skip
 
 
 def bridge_page(rows: Sequence[Confrontation], again: Sequence[Recomputation]) -> str:
