@@ -5,12 +5,11 @@ from __future__ import annotations
 from wattention.analysis.energy import EnergyRatio
 from wattention.core.quantities import Origin, Quantity
 from wattention.report.document import Cell
+from wattention.report.units import format_interval
 
 
 def ratio_cell(ratio: EnergyRatio, source: str, *, origin: Origin = "measured") -> Cell:
     """Return ``0.82 [0.80, 0.84]`` or ``1.01 [0.97, 1.05] tie`` with the number behind it."""
-    text = f"{ratio.value:.2f}"
-    if ratio.low is not None and ratio.high is not None:
-        text += f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+    text = format_interval(ratio.value, ratio.low, ratio.high)
     number = Quantity(value=ratio.value, unit="ratio", origin=origin, source=source, low=ratio.low, high=ratio.high)
     return Cell(content=f"{text} tie" if ratio.tie else text, number=number)

@@ -10,7 +10,7 @@ from wattention.analysis.seeds import SeedSummary, Spread
 from wattention.analysis.target import TargetRatio, TargetSummary, TargetTrack
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.units import ORIGIN_MARKS, format_reading, format_value, significant
+from wattention.report.units import ORIGIN_MARKS, format_interval, format_reading, format_value, significant
 
 _MECHANISM = Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False)
 _PRICES = (("tokens", "tokens"), ("time_s", "time"), ("energy_j", "energy"))
@@ -77,10 +77,8 @@ def _ratio_text(ratio: TargetRatio | None, price: Reading) -> str:
     if ratio.limit != "exact":
         return f"{'>' if ratio.limit == 'at_least' else '<'}{significant(ratio.value)}"
     mark = ORIGIN_MARKS[price.origin] if isinstance(price, Quantity) else ""
-    if ratio.low is None or ratio.high is None:
-        return f"{mark}{ratio.value:.2f}"
-    interval = f"{mark}{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return f"{interval} tie" if ratio.tie else interval
+    text = mark + format_interval(ratio.value, ratio.low, ratio.high)
+    return f"{text} tie" if ratio.tie and ratio.low is not None else text
 
 
 def _ratio_number(ratio: TargetRatio | None, key: str, price: Reading) -> Quantity | None:
@@ -122,7 +120,7 @@ def _recall_section(recall: Mapping[str, Mapping[int, Quantity]]) -> Section:
 def _share_text(share: Reading) -> str:
     if isinstance(share, Absent) or share.low is None or share.high is None:
         return format_reading(share)
-    return f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
+    return format_interval(share.value, share.low, share.high, decimals=3)
 
 
 def _match_section(matches: Mapping[str, MatchSummary], reference: str) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Quantity
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.units import ORIGIN_LEGEND
+from wattention.report.units import ORIGIN_LEGEND, format_interval
 
 _MEASURED_COLUMNS: tuple[Column, ...] = (
     Column(key="tokens_per_s", heading="tokens/s", help="tokens trained per second, forward, backward and optimiser"),
@@ -91,7 +91,5 @@ def _ratio_text(summary: MechanismSummary, reference: str) -> str:
         return "1"
     if ratio is None:
         return "-"
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}"
-    interval = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return f"{interval} tie" if ratio.tie else interval
+    text = format_interval(ratio.value, ratio.low, ratio.high)
+    return f"{text} tie" if ratio.tie and ratio.low is not None else text

@@ -10,7 +10,7 @@ from wattention.analysis.planning import MOST_BLOCKS, POWER
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.run_spec import DecideSpec, RunSpec
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.units import significant
+from wattention.report.units import format_interval, significant
 
 _WORDS: dict[str, tuple[str, str]] = {
     "step_s": ("faster", "slower"),
@@ -121,9 +121,8 @@ _RULES = {"one look": "t interval", "every block": "interval that holds at every
 def _interval_cell(pair: Pair, ratio: Estimate | Ratio | None, how: str) -> Cell:
     if ratio is None:
         return Cell(content="-")
-    words = f"{ratio.value:.3f}"
-    if ratio.low is not None and ratio.high is not None and ratio.high - ratio.low > EXACT:
-        words += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    counted = ratio.low is not None and ratio.high is not None and ratio.high - ratio.low <= EXACT
+    low, high = (None, None) if counted else (ratio.low, ratio.high)
     number = Quantity(
         value=ratio.value,
         unit="ratio",
@@ -132,7 +131,7 @@ def _interval_cell(pair: Pair, ratio: Estimate | Ratio | None, how: str) -> Cell
         low=ratio.low,
         high=ratio.high,
     )
-    return Cell(content=words, number=number)
+    return Cell(content=format_interval(ratio.value, low, high, decimals=3), number=number)
 
 
 def _detectable_cell(pair: Pair) -> Cell:
