@@ -34,8 +34,9 @@ def _section(section: Section) -> list[str]:
         parts.append(f"**{escape(figure.title)}.** {escape(figure.caption)}")
         parts += [_table(figure.table)] if len(figure.table.rows) <= _LONG else []
     notes = (section.marks, *section.notes) if section.marks else section.notes
-    if notes:
-        parts.append("\n".join(f"- {escape(note)}" for note in notes))
+    lines = [*(f"- **{escape(one)}**" for one in section.warnings), *(f"- {escape(note)}" for note in notes)]
+    if lines:
+        parts.append("\n".join(lines))
     return parts
 
 

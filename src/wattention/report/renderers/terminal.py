@@ -19,6 +19,7 @@ PIPE_WIDTH = 120
 
 _GAP = 2
 _PROSE_WIDTH = 44
+_TONES = {"": "", "good": "green", "doubtful": "yellow", "quiet": "dim"}
 
 
 def print_document(
@@ -30,14 +31,21 @@ def print_document(
     console.print(document.answer, markup=False, highlight=False)
     for section in document.sections:
         if details or not section.detail:
+            console.print()
             _print_section(console, section)
 
 
 def print_sections(sections: Sequence[Section], *, file: TextIO | None = None, width: int | None = None) -> None:
-    """Print sections alone, as a document prints them."""
+    """Print sections after others, as a document prints them."""
     console = open_console(file, width)
     for section in sections:
+        console.print()
         _print_section(console, section)
+
+
+def print_section(section: Section, *, file: TextIO | None = None, width: int | None = None) -> None:
+    """Print a section that is all there is to say."""
+    _print_section(open_console(file, width), section)
 
 
 def open_console(file: TextIO | None = None, width: int | None = None) -> Console:
@@ -49,19 +57,22 @@ def open_console(file: TextIO | None = None, width: int | None = None) -> Consol
 
 
 def _print_section(console: Console, section: Section) -> None:
-    console.print()
     console.print(Text(section.title, style="bold"))
     if section.table is not None:
         for columns in _split(section.table, console.width):
             console.print(_rich_table(section.table, columns))
     for figure in section.figures:
         console.print(Text.assemble((f"{figure.title}: ", "bold"), figure.caption))
+    for warning in section.warnings:
+        console.print(Text(warning, style="yellow"))
     for note in (section.marks, *section.notes) if section.marks else section.notes:
         console.print(Text(note, style="dim"))
 
 
 def _split(table: Table, width: int) -> list[list[int]]:
-    """Share the columns over as many tables as the width needs, the first column leading each."""
+    """Share the columns over as many tables as the width needs, the first column leading each; prose alone wraps."""
+    if all(column.prose for column in table.columns):
+        return [list(range(len(table.columns)))]
     widths = [
         max(len(line) for line in (*column.heading.split("\n"), *(_text(row[i]) for row in table.rows), ""))
         for i, column in enumerate(table.columns)
@@ -84,7 +95,12 @@ def _rich_table(table: Table, columns: Sequence[int]) -> RichTable:
     out = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for i in columns:
         column = table.columns[i]
-        out.add_column(Text(column.heading), justify="right" if column.numeric else "left", no_wrap=not column.prose)
+        out.add_column(
+            Text(column.heading),
+            justify="right" if column.numeric else "left",
+            no_wrap=not column.prose,
+            overflow="fold" if column.prose else "ellipsis",
+        )
     for row in table.rows:
         out.add_row(*(Text(_text(row[i]), style=_style(row[i])) for i in columns))
     return out
@@ -96,4 +112,4 @@ def _text(cell: Cell) -> str:
 
 
 def _style(cell: Cell) -> str:
-    return "red" if cell.alarm else "green" if cell.best else ""
+    return "red" if cell.alarm else _TONES[cell.tone] or ("green" if cell.best else "")

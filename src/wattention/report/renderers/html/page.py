@@ -102,15 +102,16 @@ def _section(anchor: str, section: Section, numbers: dict[int, int]) -> Iterator
         for figure in section.figures:
             yield figure_html(figure, numbers[id(figure)])
         yield "</div>"
-    if section.notes:
-        yield _notes(section.notes)
+    if section.warnings or section.notes:
+        yield _notes(section)
     if section.folded:
         yield "</details>"
     yield "</section>"
 
 
-def _notes(notes: tuple[str, ...]) -> str:
-    items = [f"<li>{escape(note)}</li>" for note in notes]
+def _notes(section: Section) -> str:
+    items = [f"<li><strong>{escape(one)}</strong></li>" for one in section.warnings]
+    items += [f"<li>{escape(note)}</li>" for note in section.notes]
     shown = f'<ul class="notes">{"".join(items[:_FOLD_NOTES])}</ul>'
     if len(items) <= _FOLD_NOTES:
         return shown
