@@ -8,7 +8,7 @@ from fakes.study import FakeLauncher, Silent
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellKey
-from wattention.report.documents.plan import plan_document
+from wattention.report.documents.run_plan import plan_document
 from wattention.report.documents.sweep import sweep_document
 from wattention.report.json.sweep import sweep_json
 from wattention.study.configure import read_toml

@@ -68,7 +68,7 @@ def sweep(
 
 
 def _show_plan(folder: Path, points: tuple[Point, ...], launching: Launching) -> None:
-    from wattention.report.documents.plan import plan_document
+    from wattention.report.documents.run_plan import plan_document
     from wattention.report.renderers.terminal import print_document
     from wattention.study.forecast import forecaster_from
     from wattention.study.grid import plan_blocks

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from wattention.analysis.summary import Comparison, MechanismSummary, compare_records
-from wattention.core.quantities import Absent, Quantity, Reading
+from wattention.core.quantities import Absent, Reading
 from wattention.report.document import Cell, Column, Document, Section, Table
+from wattention.report.ratios import ratio_of
 from wattention.study.store import StoredRun
 
 _MEASURES = (
@@ -63,4 +64,4 @@ def _ratio(comparison: Comparison, mechanism: MechanismSummary) -> Reading:
     if ratio is None:
         return Absent(mechanism.detail or f"{comparison.reference} has no time")
     source = f"paired with {comparison.reference} within blocks"
-    return Quantity(value=ratio.value, unit="ratio", origin="measured", source=source, low=ratio.low, high=ratio.high)
+    return ratio_of(ratio, source)

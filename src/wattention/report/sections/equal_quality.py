@@ -10,6 +10,7 @@ from wattention.analysis.seeds import SeedSummary, Spread
 from wattention.analysis.target import TargetRatio, TargetSummary, TargetTrack
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Section, Table
+from wattention.report.ratios import ratio_of
 from wattention.report.units import ORIGIN_MARKS, format_interval, format_reading, format_value, significant
 
 _MECHANISM = Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False)
@@ -85,7 +86,7 @@ def _ratio_number(ratio: TargetRatio | None, key: str, price: Reading) -> Quanti
     if ratio is None or ratio.limit != "exact" or isinstance(price, Absent):
         return None
     source = f"{key} to the target over that of the reference, paired within blocks"
-    return Quantity(value=ratio.value, unit="ratio", origin=price.origin, source=source, low=ratio.low, high=ratio.high)
+    return ratio_of(ratio, source, origin=price.origin)
 
 
 def _limit_note(track: TargetTrack) -> tuple[str, ...]:

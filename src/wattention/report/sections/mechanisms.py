@@ -5,6 +5,7 @@ from __future__ import annotations
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Quantity
 from wattention.report.document import Cell, Column, Section, Table
+from wattention.report.ratios import ratio_of
 from wattention.report.units import ORIGIN_LEGEND, format_interval
 
 _MEASURED_COLUMNS: tuple[Column, ...] = (
@@ -82,7 +83,7 @@ def _ratio(summary: MechanismSummary, reference: str) -> Quantity | None:
     if ratio is None:
         return None
     source = f"time per step over that of {reference}, paired within blocks"
-    return Quantity(value=ratio.value, unit="ratio", origin="measured", source=source, low=ratio.low, high=ratio.high)
+    return ratio_of(ratio, source)
 
 
 def _ratio_text(summary: MechanismSummary, reference: str) -> str:

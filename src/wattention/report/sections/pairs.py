@@ -10,6 +10,7 @@ from wattention.analysis.planning import MOST_BLOCKS, POWER
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.run_spec import DecideSpec, RunSpec
 from wattention.report.document import Cell, Column, Section, Table
+from wattention.report.ratios import ratio_of
 from wattention.report.units import format_interval, significant
 
 _WORDS: dict[str, tuple[str, str]] = {
@@ -123,13 +124,10 @@ def _interval_cell(pair: Pair, ratio: Estimate | Ratio | None, how: str) -> Cell
         return Cell(content="-")
     counted = ratio.low is not None and ratio.high is not None and ratio.high - ratio.low <= EXACT
     low, high = (None, None) if counted else (ratio.low, ratio.high)
-    number = Quantity(
-        value=ratio.value,
-        unit="ratio",
+    number = ratio_of(
+        ratio,
+        f"{pair.measure} over that of {pair.reference}: {how}",
         origin="estimated" if pair.origin == "estimated" else "measured",
-        source=f"{pair.measure} over that of {pair.reference}: {how}",
-        low=ratio.low,
-        high=ratio.high,
     )
     return Cell(content=format_interval(ratio.value, low, high, decimals=3), number=number)
 
