@@ -1,4 +1,4 @@
-"""One comparison as one line of JSON, for programs: every quantity with unit, origin and source."""
+"""One comparison for programs, as an object and as a line: every quantity with unit, origin and source."""
 
 from __future__ import annotations
 

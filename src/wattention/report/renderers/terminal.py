@@ -26,7 +26,7 @@ def print_document(
     document: Document, *, file: TextIO | None = None, width: int | None = None, details: bool = True
 ) -> None:
     """Print a document; ``width`` defaults to the terminal's. ``details`` prints also sections marked as such."""
-    console = open_console(file, width)
+    console = _open_console(file, width)
     console.print(Text(document.title, style="bold"))
     console.print(document.answer, markup=False, highlight=False)
     for section in document.sections:
@@ -37,7 +37,7 @@ def print_document(
 
 def print_sections(sections: Sequence[Section], *, file: TextIO | None = None, width: int | None = None) -> None:
     """Print sections after others, as a document prints them."""
-    console = open_console(file, width)
+    console = _open_console(file, width)
     for section in sections:
         console.print()
         _print_section(console, section)
@@ -45,10 +45,10 @@ def print_sections(sections: Sequence[Section], *, file: TextIO | None = None, w
 
 def print_section(section: Section, *, file: TextIO | None = None, width: int | None = None) -> None:
     """Print a section that is all there is to say."""
-    _print_section(open_console(file, width), section)
+    _print_section(_open_console(file, width), section)
 
 
-def open_console(file: TextIO | None = None, width: int | None = None) -> Console:
+def _open_console(file: TextIO | None = None, width: int | None = None) -> Console:
     """Return a console that respects NO_COLOR, and prints plain text of a fixed width into a pipe."""
     file = file or sys.stdout
     if width is None and not file.isatty() and "COLUMNS" not in os.environ:
