@@ -1,7 +1,8 @@
-"""How long a prediction takes: first of all, for a new length of a known model, on another device, and again.
+"""How long a prediction takes: for a length nobody asked about before, for another device, and for the same again.
 
 The goal is 100 ms a point, warm: the process has answered other points before. What repeats (traces, plans, fits of a
-profile) is kept; a new length has to be traced anew.
+profile) is kept; a new length has to be traced and planned anew. Every mechanism is asked about lengths of its own, so
+that none finds what another one left.
 
 Run: python benchmarks/predict_speed.py
 """
@@ -17,11 +18,13 @@ from wattention.core.run_spec import STUDY_MECHANISMS
 from wattention.core.specs import ModelSpec
 from wattention.study.prediction import predict
 
+LENGTHS = range(512, 4096, 512)
 
-def seconds_of(mechanism: str, tokens: int, hardware: str) -> float:
+
+def seconds_of(mechanism: str, tokens: int, hardware: str, precision: str) -> float:
     model = ModelSpec.preset("gpt2", context=8192)
     query = PredictionQuery(
-        model=model, mechanism=mechanism, tokens=tokens, batch=8, precision="bfloat16", hardware=hardware
+        model=model, mechanism=mechanism, tokens=tokens, batch=8, precision=precision, hardware=hardware
     )
     start = time.perf_counter()
     predict(query)
@@ -29,16 +32,24 @@ def seconds_of(mechanism: str, tokens: int, hardware: str) -> float:
 
 
 def main() -> None:
-    result = {}
-    for mechanism in STUDY_MECHANISMS:
-        first = seconds_of(mechanism, 1024, "a100-80")
-        lengths = [seconds_of(mechanism, tokens, "a100-80") for tokens in (512, 2048, 4096)]
-        devices = [seconds_of(mechanism, 1024, device) for device in ("h100-sxm", "rtx-4090", "l4")]
-        again = [seconds_of(mechanism, 1024, "a100-80") for _ in range(5)]
-        times = {"first": first, "new_length": statistics.median(lengths), "new_device": statistics.median(devices),
-                 "again": statistics.median(again)}  # fmt: skip
-        result[mechanism] = times
-        print(mechanism.ljust(16), "  ".join(f"{name} {seconds * 1e3:7.1f} ms" for name, seconds in times.items()))
+    result: dict[str, dict[str, dict[str, float]]] = {}
+    for hardware, others, precision in (
+        ("a100-80", ("h100-sxm", "rtx-4090", "l4"), "bfloat16"),
+        ("cpu-server", ("cpu-desktop",), "float32"),
+    ):
+        result[hardware] = {}
+        for place, mechanism in enumerate(STUDY_MECHANISMS):
+            seconds_of(mechanism, 256 + 8 * place, hardware, precision)
+            lengths = [seconds_of(mechanism, tokens + 64 * place, hardware, precision) for tokens in LENGTHS]
+            devices = [seconds_of(mechanism, LENGTHS[0] + 64 * place, device, precision) for device in others]
+            again = [seconds_of(mechanism, LENGTHS[0] + 64 * place, hardware, precision) for _ in range(5)]
+            times = {"new_length": statistics.median(lengths), "new_length_worst": max(lengths),
+                     "new_device": statistics.median(devices), "again": statistics.median(again)}  # fmt: skip
+            result[hardware][mechanism] = times
+            print(
+                f"{hardware:<11}{mechanism:<16}",
+                "  ".join(f"{name} {seconds * 1e3:6.1f} ms" for name, seconds in times.items()),
+            )
     write_result("predict_speed", {"seconds": result, "goal_s": 0.1})
 
 

@@ -227,6 +227,24 @@ def test_a_rate_between_two_measured_ones_lies_between_them() -> None:
         assert 4.9e10 < rate < 1.01e11
 
 
+def test_query_heads_that_share_their_keys_take_turns_in_the_backward_pass_on_a_cpu() -> None:
+    points = [(2**e, 512, 512, 64, 1e-3 * max(1, 2**e / 2)) for e in range(4)]  # two threads, a head each
+    points.append((1, 8, 8, 64, 1e-6))
+    timings = {
+        "operator": "attention-backward-causal", "axes": ["copies", "queries", "keys", "head dim"], "points": points,
+    }  # fmt: skip
+    clock = OperatorClock(calibrated(timings))
+
+    def backward(key_heads: int) -> float:
+        dims = (1, 4, key_heads, 512, 512, 64, 64, 1)
+        op = replace(matmul(), name="backward", kind="attention-backward", dims=dims)
+        return clock.seconds(op)[0]
+
+    assert backward(4) == pytest.approx(2e-3, rel=0.01)
+    assert backward(2) == pytest.approx(2e-3, rel=0.01)
+    assert backward(1) == pytest.approx(4e-3, rel=0.01)
+
+
 def test_a_calibrated_profile_without_a_product_says_to_calibrate_again() -> None:
     with pytest.raises(UserError, match="no timings of mm in float32"):
         OperatorClock(calibrated(ADD)).seconds(matmul())

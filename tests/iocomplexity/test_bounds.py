@@ -179,9 +179,18 @@ def test_bounds_are_finite_never_negative_and_fall_with_m(
 
 
 def test_matmul_constant_is_settled() -> None:
-    """COSMA comes within 0.03 % of its leading term at 10 Mi words, and never below Smith's bound."""
+    """COSMA's schedule is 0.03 % above its bound at 10 Mi words (its abstract), and never below Smith's bound."""
     side, fast = 16384, 10 * 2**20
-    assert smith_words(side * side, side, fast) < cosma_words(side * side, side, fast)
+    cosma_bound = 2 * side**3 / math.sqrt(fast) + side**2
+    assert smith_words(side * side, side, fast) < cosma_bound < cosma_words(side * side, side, fast)
+    assert cosma_words(side * side, side, fast) / cosma_bound == pytest.approx(1.0003, abs=5e-5)
+
+
+@pytest.mark.parametrize("tile", [1, 2, 5, 30])
+def test_cosma_moves_what_its_square_tiles_move(tile: int) -> None:
+    """A tile of a x a sums and one column and one row fit where (a + 1)^2 = M + 1; every tile loads 2 a k words."""
+    m, n, k = 4 * tile, 3 * tile, 7
+    assert cosma_words(m * n, k, (tile + 1) ** 2 - 1) == pytest.approx(12 * (2 * tile * k + tile**2))
     assert smith_words(8 * 8, 2, 10_000) == 0
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from wattention.cli.io import app
 from wattention.core.errors import UserError
+from wattention.hardware.catalog import profile_text
 from wattention.iocomplexity.sizes import parse_size, parse_traffic, word_and_widths
 
 SHAPE = ("--tokens", "1024", "--head-dim", "64")
@@ -128,7 +129,13 @@ def test_devices_lists_every_level_with_its_source() -> None:
     assert h100["fast_words"] == 116224
     assert (h100["forward_head_dim"], h100["backward_stored_gradient_head_dim"]) == (340, 215)
     assert all(one["source"] for one in found)
-    assert "recalled" in run("devices", "--device", "cpu-server")
+    assert "awaits its data sheet" not in run("devices", "--device", "cpu-server")
+
+
+def test_a_size_from_memory_is_marked(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(profile_text("t4").replace('source = "', 'source = "recalled, not checked; ', 3))
+    assert "awaits its data sheet" in run("devices", "--device", str(mine))
 
 
 def test_levels_of_one_device() -> None:

@@ -16,7 +16,7 @@ from wattention.core.shapes import AttentionShape
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.data.batches import Batch
 from wattention.lab.operator_facts import distinct_bytes, sum_of_causal_pairs
-from wattention.lab.tracing import trace
+from wattention.lab.tracing import trace, traces
 from wattention.lab.training import Trainer
 from wattention.mechanisms import flash
 from wattention.mechanisms.base import MECHANISMS
@@ -106,7 +106,7 @@ def test_layers_repeat_exactly(layers: int) -> None:
 
 def test_tracing_leaves_the_process_as_it_was() -> None:
     backward, clip, state = torch.Tensor.backward, torch.nn.utils.clip_grad_norm_, torch.get_rng_state()
-    trace.cache_clear()
+    traces.cache_clear()
     traced("flash")
     assert torch.Tensor.backward is backward
     assert torch.nn.utils.clip_grad_norm_ is clip

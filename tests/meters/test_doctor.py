@@ -29,7 +29,7 @@ def test_every_meter_is_asked_and_has_a_state_and_a_reason(survey):
     for name in ("clock", "cpu", "tensor_memory", "kernels"):
         assert found[name].state == "works"
     assert found["cuda_memory"].state == "other device"
-    assert "recalled, not checked" in found["estimate"].detail
+    assert "range are assumed" in found["estimate"].detail
 
 
 def test_the_survey_is_json(survey):

@@ -50,8 +50,8 @@ def test_estimates_are_ordered_and_grow_with_work(seconds, busy, cores):
         assert less.energy_j.value <= more.energy_j.value
 
 
-def test_classes_say_that_their_figures_were_not_checked():
-    assert all("recalled, not checked" in power.source for power in (SERVER, PERSONAL))
+def test_classes_say_what_of_their_range_is_assumed():
+    assert all("2023" in power.source and power.source.endswith("assumed") for power in (SERVER, PERSONAL))
 
 
 def test_the_users_figures_are_named_as_theirs():

@@ -6,13 +6,13 @@ At each boundary the inner level is fast memory of M words (one holder's: a bloc
 operator            moved                                                          lower bound
 ==================  =============================================================  ================================
 fused attention     the best schedule of the I/O planner                           the bound of that schedule's class
-matrix product      max(operands + results, 2 m n k / sqrt M + m n)  (COSMA)        max(.., 2 m n k / sqrt M - 2 M)
+matrix product      max(operands + results, 2 m n k / (sqrt(M + 1) - 1) + m n)     max(.., 2 m n k / sqrt M - 2 M)
 anything else       operands + results, once                                       the same
 ==================  =============================================================  ================================
 
 Every operator starts and ends outside of every fast level: what a cache keeps from one operator to the next is not
 counted. A fused kernel too large for a level (its tiles do not fit) is absent there.
-Source: iocomplexity/planner.py; Smith et al. 2017 (arXiv 1702.02017); Kwasniewski et al. 2019 (COSMA).
+Source: iocomplexity/planner.py; Smith et al. 2017 (arXiv 1702.02017); the schedule of COSMA (arXiv 1908.09606, 5.2.7).
 """
 
 from __future__ import annotations

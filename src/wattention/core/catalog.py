@@ -42,20 +42,26 @@ class Catalog(Generic[Record]):
 
     def names(self) -> tuple[str, ...]:
         """Names of all built-in entries and entry points, sorted, without importing any of them."""
-        folder = importlib.import_module(self.package).__path__
-        files = {m.name for m in pkgutil.iter_modules(folder) if not m.ispkg and not m.name.startswith("_")}
-        return tuple(sorted((files - self.not_plugins) | set(self._entry_points())))
+        return tuple(sorted(self._files() | set(self._entry_points())))
 
     def load(self, name: str) -> Record:
-        """Import one entry: a name of the folder, an entry point, or the path of a Python file."""
+        """Import one entry: a name of the folder, an entry point, or the path of a Python file.
+
+        A name of the folder means that file: no installed package takes its place.
+        """
         if name.endswith(".py"):
             return self._export_of(_import_file(Path(name), self.kind), name)
-        if name not in self.names():
+        if name in self._files():
+            return self._export_of(importlib.import_module(f"{self.package}.{name}"), name)
+        entry_points = self._entry_points()  # reads a file of every installed package, so it is asked last
+        if name not in entry_points:
             raise unknown_name(self.kind, name, self.names())
-        entry_points = self._entry_points()
-        if name in entry_points:
-            return self._checked(entry_points[name].load(), name)
-        return self._export_of(importlib.import_module(f"{self.package}.{name}"), name)
+        return self._checked(entry_points[name].load(), name)
+
+    def _files(self) -> frozenset[str]:
+        folder = importlib.import_module(self.package).__path__
+        files = {m.name for m in pkgutil.iter_modules(folder) if not m.ispkg and not m.name.startswith("_")}
+        return frozenset(files) - self.not_plugins
 
     def _entry_points(self) -> dict[str, Any]:
         return {e.name: e for e in importlib.metadata.entry_points(group=self.package)}

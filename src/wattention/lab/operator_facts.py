@@ -8,6 +8,7 @@ results, each once; a tensor that is expanded is read where it lies, and lookups
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -48,13 +49,14 @@ def operator_facts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
         args, kwargs, out: what it was given and returned.
         target: kind of device it is meant for; tiles of fused kernels differ.
     """
-    name = func._schema.name.removeprefix("aten::").removesuffix("_out")
+    signature = _signature(func)
+    name = signature.name
     tensors = tuple(tensors_of((*args, *kwargs.values())))
     results = tuple(tensors_of(out))
     dtype = _dtype_name((*tensors, *results))
-    if func.is_view or name in _VIEWS or name in _ALLOCATIONS:
+    if signature.is_view:
         return OperatorFacts(name, "view", dtype, (), 0, 0, 0)
-    read, written = _touched(func, name, args, kwargs, results)
+    read, written = _touched(signature, args, kwargs, results)
     if name in _PRODUCTS:
         first, second = (args[place] for place in _PRODUCTS[name])
         batch = first.shape[0] if first.dim() == 3 else 1
@@ -65,6 +67,31 @@ def operator_facts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
     largest = max((*tensors, *results), key=lambda t: t.numel(), default=None)
     dims = () if largest is None else tuple(largest.shape)
     return OperatorFacts(name, "memory", dtype, dims, 0, read, written)
+
+
+class _Signature(NamedTuple):
+    """What torch's schema says of an overload; asking it takes longer than the rest."""
+
+    name: str
+    is_view: bool
+    arguments: tuple[tuple[str, bool, bool], ...]
+    """Of each: its name, whether it is given by name alone, whether it is written."""
+
+
+@cache
+def _signature(func: Any) -> _Signature:
+    name = func._schema.name.removeprefix("aten::").removesuffix("_out")
+    arguments = func._schema.arguments
+    return _Signature(
+        name,
+        func.is_view or name in _VIEWS or name in _ALLOCATIONS,
+        tuple((a.name, a.kwarg_only, a.alias_info is not None and a.alias_info.is_write) for a in arguments),
+    )
+
+
+@cache
+def _dtype_word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
@@ -80,7 +107,7 @@ def _dtype_name(tensors: tuple[Tensor, ...]) -> str:
     """Name the dtype of the first floating tensor, or of the first one."""
     floating = next((t for t in tensors if t.dtype.is_floating_point), None)
     chosen = floating if floating is not None else next(iter(tensors), None)
-    return "none" if chosen is None else str(chosen.dtype).removeprefix("torch.")
+    return "none" if chosen is None else _dtype_word(chosen.dtype)
 
 
 def distinct_bytes(x: Tensor) -> int:
@@ -92,23 +119,23 @@ def distinct_bytes(x: Tensor) -> int:
 
 
 def _touched(
-    func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Tensor, ...]
+    signature: _Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Tensor, ...]
 ) -> tuple[int, int]:
     """Bytes read and written."""
-    read, mutated = [], []
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.name in kwargs:
-            value = kwargs[argument.name]
-        elif place < len(args) and not argument.kwarg_only:
+    name = signature.name
+    read: list[Tensor] = []
+    mutated: list[Tensor] = []
+    for place, (argument, by_name, writes) in enumerate(signature.arguments):
+        if argument in kwargs:
+            value = kwargs[argument]
+        elif place < len(args) and not by_name:
             value = args[place]
         else:
             continue
-        alias = argument.alias_info
-        writes = alias is not None and alias.is_write
         found = list(tensors_of(value))
         if writes:
             mutated += found
-        if not writes or not (argument.kwarg_only or name in _WRITTEN_ONLY):
+        if not writes or not (by_name or name in _WRITTEN_ONLY):
             read += found
     if name in _LOOKUPS:
         gathered = sum(map(distinct_bytes, results))

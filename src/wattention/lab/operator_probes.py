@@ -69,6 +69,7 @@ def attention_probes() -> Iterator[Probe]:
     """Yield the fused attention kernel, forward and backward, causal and with a mask."""
     causal = [(c, t, t, d) for c, t, d in product([2, 8, 24], [32, 128, 512, 2048], [32, 64])]
     causal += [(4, 4096, 4096, 32), (2, 8192, 8192, 64), (8, 512, 512, 128), (8, 1024, 1024, 48)]
+    causal += [(1, t, t, d) for t, d in product([512, 4096], [32, 64])]  # one key head: other threads have little to do
     masked = list(product([16, 128], [32, 128], [96, 384], [32, 64]))
     decode = [(c, 1, s, d) for c, s, d in product([8, 48], [64, 512, 4096], [32, 64])]
     for dtype in ("float32", "bfloat16"):

@@ -6,22 +6,19 @@ import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.operators import MemoryKind, Part, Stage
 from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
-
-
-@cache
-def _is_composite(func: Any) -> bool:
-    """Whether an operator is made of others, which a pass without autograd hands over whole."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+from wattention.lab.sized_tensor import NOT_OPERATORS, SizesOnly, is_composite
 
 
 @dataclass(frozen=True)
@@ -43,43 +40,46 @@ class Log:
     """(phase, storage, bytes), negative when freed; ("mark", 0, 0) where the layer's forward pass begins and ends."""
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder:
     """Writes the log; ``stage`` and ``place`` are kept by whoever runs the model."""
 
-    def __init__(self, target: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.target = target
+    def __init__(self) -> None:
         self.log = Log()
         self.stage: Stage = "forward"
         self.place = Place("embedding")
         self.boundaries: list[tuple[int, Place]] = []
         self.layer_storages: set[int] = set()
         """Parameters of the layer, their gradients and moments."""
+        self._times = 1
         self._storages: dict[int, tuple[int, Any]] = {}
         self._sequence: list[int] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func.namespace in ("prim", "profiler"):  # a question about the tensor, or a mark: not an operator
-            return func(*args, **kwargs)
-        if _is_composite(func):
-            with self:
-                return func.decompose(*args, **kwargs)
-        out = func(*args, **kwargs)
+    def saw(self, facts: OperatorFacts, args: tuple[Any, ...], out: Any) -> None:
+        """Write down an operator that has just run."""
         if self.stage == "backward":
             self.place = self._place_of_node()
-        facts = operator_facts(func, args, kwargs, out, target=self.target)
-        for share, place in self._shares(facts, args):
-            self.log.operators[share, place, self.stage] += 1
+        if self.stage == "update":
+            for share, place in self._shares(facts, args):
+                self.log.operators[share, place, self.stage] += self._times
+        else:
+            self.log.operators[facts, self.place, self.stage] += self._times
         if facts.kind != "view" or "empty" in facts.name:
             for tensor in tensors_of(out):
                 self.track(tensor, self._kind_here())
-        return out
 
     def enter(self, place: Place) -> None:
         """Say where the following forward operators belong."""
         self.place = place
         self.boundaries.append((torch._C._autograd._get_sequence_nr(), place))
+
+    @contextmanager
+    def repeating(self, times: int) -> Iterator[None]:
+        """Count every operator so many times: it stands for as many rounds of a loop."""
+        self._times *= times
+        try:
+            yield
+        finally:
+            self._times //= times
 
     def mark(self) -> None:
         """Say that the layer's forward pass begins or ends here."""
@@ -126,10 +126,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.boundaries[max(0, bisect_right(self._sequence, number) - 1)][1]
 
     def _shares(self, facts: OperatorFacts, args: Any) -> Iterator[tuple[OperatorFacts, Place]]:
-        """Say whose operator it is; one over the parameters of all layers is split, so that it grows with them."""
-        if self.stage != "update":
-            yield facts, self.place
-            return
+        """Split an operator over the parameters of all layers, so that it grows with them."""
         sizes: Counter[bool] = Counter()
         for tensor in tensors_of(args):
             sizes[tensor.untyped_storage()._cdata in self.layer_storages] += tensor.nbytes
@@ -137,3 +134,36 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for in_layer, size in sizes.items() or ((False, 1),):
             read, written = (round(part * size / total) for part in (facts.read_bytes, facts.written_bytes))
             yield facts._replace(read_bytes=read, written_bytes=written), Place("optimiser", in_layer)
+
+
+@contextmanager
+def watching(recorder: Recorder, tensors: SizesOnly | FakeTensorMode, target: str) -> Iterator[None]:
+    """Let the recorder see every operator that runs in a mode."""
+    if isinstance(tensors, SizesOnly):
+        tensors.observer = recorder.saw
+        try:
+            yield
+        finally:
+            tensors.observer = None
+    else:
+        with _Above(recorder, target):
+            yield
+
+
+class _Above(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Shows the recorder what runs in the mode below it."""
+
+    def __init__(self, recorder: Recorder, target: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder, self._target = recorder, target
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in NOT_OPERATORS:
+            return func(*args, **kwargs)
+        if is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        self._recorder.saw(operator_facts(func, args, kwargs, out, target=self._target), args, out)
+        return out

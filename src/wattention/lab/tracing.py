@@ -1,14 +1,18 @@
 """Run a model on tensors that have sizes but no contents, and write down every operator and every byte it keeps.
 
-The program is the one that trains: :class:`~wattention.lab.training.Trainer` and the mechanism's own module, on fake
-tensors (torch's FakeTensorMode), so that nothing about a mechanism is told twice. Two layers stand for all: the
-second one's operators count for every further layer, and the memory of a phase grows by what one more layer keeps.
+The program is the one that trains: :class:`~wattention.lab.training.Trainer` and the mechanism's own module, so that
+nothing about a mechanism is told twice. One layer stands for all: its operators count for every layer, and the memory
+of a phase grows by what one more layer keeps. Loops whose rounds are alike run two of them
+(``mechanisms/kernels/rounds.py``).
 
 ::
 
-    forward    embedding | layer 1 | layer 2 | head        one more layer keeps s bytes for the backward pass
-    backward   head | layer 2 | layer 1 | embedding        ... or leaves g bytes of gradients
+    forward    embedding | layer | head        one more layer keeps s bytes for the backward pass
+    backward   head | layer | embedding        ... or leaves g bytes of gradients
     update     clip, AdamW
+
+Tensors are those of ``lab/sized_tensor.py``; a program that asks more of them than they know runs on torch's own fake
+tensors, and one that asks for their contents is known by its cost record alone (``lab/stand_in.py``).
 
 A backward operator belongs where its forward one was: autograd numbers its nodes in the order of the forward pass.
 Bytes are those of distinct storages, from their creation to their end; scratch inside kernels is not seen.
@@ -17,10 +21,11 @@ Bytes are those of distinct storages, from their creation to their end; scratch 
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -31,18 +36,23 @@ from wattention.core.errors import UserError
 from wattention.core.operators import MEMORY_KINDS, MemoryKind, MemoryPoint, Operator, Part, Stage, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
-from wattention.lab.operator_facts import OperatorFacts, tensors_of
-from wattention.lab.operator_recorder import Log, Place, Recorder
+from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.operator_recorder import Log, Place, Recorder, watching
+from wattention.lab.outcomes import Examine
+from wattention.lab.sized_tensor import SizesOnly
 from wattention.lab.stand_in import record_operators, stand_in
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
+from wattention.mechanisms.kernels.rounds import rounds_counted_by
 from wattention.mechanisms.target import traced_for
 from wattention.model.gpt2 import GPT2
 
 Workload = Literal["train", "prefill", "decode"]
 
 
-@lru_cache(maxsize=512)
+Precision = Literal["float32", "bfloat16"]
+
+
 def trace(
     workload: Workload,
     model: ModelSpec,
@@ -51,14 +61,14 @@ def trace(
     *,
     tokens: int,
     batch: int,
-    precision: Literal["float32", "bfloat16"],
+    precision: Precision,
     target: str = "cpu",
 ) -> StepTrace:
     """Trace one step of a workload.
 
     Args:
-        workload: ``train`` is one optimiser step; ``prefill`` feeds ``tokens`` tokens; ``decode`` feeds the last one of
-            them after the others.
+        workload: ``train`` is one optimiser step; ``prefill`` feeds ``tokens`` tokens; ``decode`` feeds the next but
+            one after them, because the next one may be where a cache grows. Caches are told as after ``tokens`` tokens.
         model: the whole model.
         mechanism, config: its attention.
         tokens, batch: T and B; T is at most ``model.context``.
@@ -68,82 +78,127 @@ def trace(
     Raises:
         UserError: settings the mechanism refuses, or a device it cannot run on.
     """
-    try:
-        return _traced(
-            workload, model, mechanism, config, tokens=tokens, batch=batch, precision=precision, target=target
-        )
-    except UserError:
-        raise
-    except Exception as error:  # whatever a program does that depends on numbers it does not have here
-        width, dtype = (2, "bfloat16") if precision == "bfloat16" else (4, "float32")
-        found = _traced(
-            workload, model, stand_in(mechanism, model, tokens=tokens, batch=batch, element_bytes=width), config,
-            tokens=tokens, batch=batch, precision=precision, target=target,
-        )  # fmt: skip
+    return traces(
+        workload == "train", model, mechanism, config, tokens=tokens, batch=batch, precision=precision, target=target
+    )[workload]
+
+
+@lru_cache(maxsize=512)
+def traces(
+    training: bool, model: ModelSpec, mechanism: Mechanism, config: MechanismConfig, *, tokens: int, batch: int,
+    precision: Precision, target: str,
+) -> dict[Workload, StepTrace]:  # fmt: skip
+    """Trace a training step, or prefill and decoding together; arguments and errors as :func:`trace`."""
+    run = partial(trace_on, training, model, size=(batch, tokens), precision=precision, target=target)
+    failed: Exception
+    for tensors in (SizesOnly(_examined_for(target)), FakeTensorMode()):
+        try:
+            return run(tensors, mechanism, config)
+        except UserError:
+            raise
+        except Exception as error:  # whatever a program does that depends on numbers it does not have here
+            failed = error
+    width, dtype = (2, "bfloat16") if precision == "bfloat16" else (4, "float32")
+    record = stand_in(mechanism, model, tokens=tokens, batch=batch, element_bytes=width)
+    why = str(failed).strip().partition("\n")[0][:120]
+    mark = f"{mechanism.name} cannot be traced ({type(failed).__name__}: {why}): its cost record stands in for it"
+
+    def with_record(workload: Workload, found: StepTrace) -> StepTrace:
         layers = record_operators(
             workload, mechanism, config, model, tokens=tokens, batch=batch, dtype=dtype, element_bytes=width
         )
-        why = str(error).strip().partition("\n")[0][:120]
-        mark = f"{mechanism.name} cannot be traced ({type(error).__name__}: {why}): its cost record stands in for it"
         return replace(found, operators=(*found.operators, *layers), marks=(mark,))
 
+    without = run(SizesOnly(_examined_for(target)), record, config)
+    return {workload: with_record(workload, found) for workload, found in without.items()}
 
-def _traced(
-    workload: Workload, model: ModelSpec, mechanism: Mechanism, config: MechanismConfig, *, tokens: int, batch: int,
-    precision: Literal["float32", "bfloat16"], target: str,
-) -> StepTrace:  # fmt: skip
-    traced = model.replace(layers=1)
-    size = (batch, tokens)
+
+@cache
+def _examined_for(target: str) -> Examine:
+    return partial(operator_facts, target=target)
+
+
+def trace_on(
+    training: bool, model: ModelSpec, tensors: SizesOnly | FakeTensorMode, mechanism: Mechanism,
+    config: MechanismConfig, *, size: tuple[int, int], precision: Precision, target: str,
+) -> dict[Workload, StepTrace]:  # fmt: skip
+    """Trace on tensors of one kind; ``size`` is B, T. Errors: whatever the program raises on such tensors."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(traced_for(target))
         stack.enter_context(torch.random.fork_rng([]))
-        stack.enter_context(FakeTensorMode())
+        stack.enter_context(_no_collection())
+        stack.enter_context(tensors)
         if target != "cpu":
             stack.enter_context(CudaChoices())
-        net = FakeGPT2(traced, mechanism, config)
-        if workload == "train":
-            recorder = _trace_training(net, size, precision, target)
-            cache_bytes = 0
-        else:
-            recorder, cache_bytes = _trace_inference(net, workload, size, precision, target)
-    return StepTrace(
-        operators=_operators(recorder.log, model.layers),
-        memory=_memory_points(recorder.log, net),
-        further_layers=model.layers - 1,
-        cache_bytes=cache_bytes * model.layers,
-    )
+        recording = partial(_recording, tensors=tensors, target=target, layers=model.layers)
+        if training:
+            net = FakeGPT2(model.replace(layers=1), mechanism, config)
+            return {"train": _trace_training(net, size, precision, recording)}
+        net = FakeGPT2(model.replace(layers=1, context=model.context + 2), mechanism, config)
+        return _trace_generation(net, size, precision, recording)
 
 
-def _trace_training(net: GPT2, size: tuple[int, int], precision: Any, target: str) -> Recorder:
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let nothing but the last reference free a storage: when is part of what is recorded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _trace_training(net: GPT2, size: tuple[int, int], precision: Precision, recording: Any) -> StepTrace:
     spec = TrainingSpec(batch=size[0], tokens=size[1], precision=precision, steps=10, warmup_steps=0)
     trainer = FakeTrainer(net, spec, size)
     for parameter in net.parameters():  # so that the moments exist
         parameter.grad = torch.empty_like(parameter)
     trainer.optimizer.step()
     trainer.optimizer.zero_grad(set_to_none=True)
-    recorder = Recorder(target)
-    _own(recorder, net, trainer.optimizer)
-    with _followed(net, recorder), _stages(net, trainer, recorder), recorder:
+    with recording(net, trainer.optimizer) as (recorder, recorded), _stages(net, trainer, recorder):
         trainer.step()
-    return recorder
+    found: StepTrace = recorded()
+    return found
 
 
-def _trace_inference(
-    net: GPT2, workload: Workload, size: tuple[int, int], precision: Any, target: str
-) -> tuple[Recorder, int]:
+def _trace_generation(
+    net: GPT2, size: tuple[int, int], precision: Precision, recording: Any
+) -> dict[Workload, StepTrace]:
     batch, tokens = size
     net.eval()
-    recorder = Recorder(target)
-    _own(recorder, net, None)
     half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
     with torch.no_grad(), half:  # not inference mode, where composite operators arrive whole and lose the autocast
         caches = net.new_caches(batch)
-        if workload == "decode" and tokens > 1:
-            net.feed(no_tokens((batch, tokens - 1)), caches)
-        fed = no_tokens((batch, tokens if workload == "prefill" else 1))
-        with _followed(net, recorder), recorder:
-            net.feed(fed, caches)
-    return recorder, sum(cache.nbytes for cache in caches)
+        with recording(net) as (_, prefill):
+            net.feed(no_tokens((batch, tokens)), caches)
+        cache_bytes = sum(cache.nbytes for cache in caches)
+        net.feed(no_tokens((batch, 1)), caches)
+        with recording(net) as (_, decode):
+            net.feed(no_tokens((batch, 1)), caches)
+    return {"prefill": prefill(cache_bytes), "decode": decode(cache_bytes)}
+
+
+@contextlib.contextmanager
+def _recording(
+    net: GPT2, optimizer: torch.optim.Optimizer | None = None, *, tensors: SizesOnly | FakeTensorMode, target: str,
+    layers: int,
+) -> Iterator[tuple[Recorder, Callable[..., StepTrace]]]:  # fmt: skip
+    """Record what runs inside; yield the recorder, and what tells the trace afterwards (of so many bytes of caches)."""
+    recorder = Recorder()
+
+    def recorded(cache_bytes: int = 0) -> StepTrace:
+        return StepTrace(
+            operators=_operators(recorder.log, layers),
+            memory=_memory_points(recorder.log, net),
+            further_layers=layers - 1,
+            cache_bytes=cache_bytes * layers,
+        )
+
+    _own(recorder, net, optimizer)
+    with _followed(net, recorder), rounds_counted_by(recorder.repeating), watching(recorder, tensors, target):
+        yield recorder, recorded
 
 
 def _own(recorder: Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None) -> None:

@@ -66,14 +66,16 @@ TDP_SHARE = Range(low=0.5, central=1.0, high=1.3)
 SERVER = CpuPower(
     idle_w=Range(low=0.4, central=0.74, high=1.2),
     busy_w=Range(low=1.9, central=3.5, high=6.0),
-    source="server class: 0.74 W idle and 3.5 W busy a virtual core (Cloud Carbon Footprint's AWS average), range from "
-    "TDP over hardware threads of server processors (1.9 to 4.4 W) with a margin; recalled, not checked",
+    source="server class: 0.74 W idle and 3.5 W busy a virtual core (Cloud Carbon Footprint, methodology: AWS "
+    "average); TDP over hardware threads runs from 1.9 to 4.2 W (first to last decile of 91 EPYC and Xeon models of at "
+    "least 64 threads, felixsteinke/cpu-spec-dataset, 2023); the margin up to 6 W and the idle range are assumed",
 )
 PERSONAL = CpuPower(
     idle_w=Range(low=0.1, central=0.6, high=2.0),
     busy_w=Range(low=1.5, central=4.0, high=16.0),
-    source="laptop and desktop class: TDP over hardware threads runs from 1.75 W (28 W, 16 threads) to 7.9 W (253 W, "
-    "32 threads), one boosted core alone draws about twice its share; recalled, not checked",
+    source="laptop and desktop class: power over hardware threads runs from 1.75 W (Ryzen 7 7840U: 28 W, 16 threads) "
+    "to 7.9 W (Core i9-13900K: 253 W of turbo, 32 threads), median 3.75 W of TDP (345 Ryzen and Core models of "
+    "felixsteinke/cpu-spec-dataset, 2023); twice that for one boosted core and the idle range are assumed",
 )
 CLASSES = {"server": SERVER, "personal": PERSONAL}
 

@@ -8,7 +8,7 @@ factor cancels in their ratios. Each class is one row::
 
 ``basis`` says how good the row is: *vendor* and *literature* name a document that states the figure; *assumed* means
 that the documents named describe the sensor, and give no figure we can quote: the figure is our caution. What a source
-is said to find was read there or in its abstract, unless *recalled* says otherwise.
+is said to find was read there, in its abstract or in a published review of it.
 
 A row with ``averaging_s`` above 0 is a power sensor whose value lags by that much: at the ends of a window it shows
 power from before (see uncertainty.py).
@@ -52,8 +52,8 @@ class SensorClass:
 _NVML = (
     "NVML API reference, nvmlDeviceGetPowerUsage: within 5 % of the draw, stated for Fermi and Kepler and not restated "
     "for later boards; nvmlDeviceGetTotalEnergyConsumption states none. Yang, Adamek and Armour, arXiv 2312.02741 "
-    "(70 boards against a power meter): A100 and H100 sample a quarter of the run time; recalled: the error is nearer "
-    "to 5 % than to the 5 W of other vendor pages, so the larger of both is taken"
+    "(70 boards against a power meter): A100 and H100 sample a quarter of the run time; the error of steady power is "
+    "proportional, about 5 %, where NVIDIA states 5 W, so the larger of both is taken"
 )
 _INTEL = (
     "Khan et al., 2018 (RAPL in Action): since Haswell the readings follow plug power closely, no limit stated; "
@@ -95,8 +95,8 @@ _CLASSES = (
         offset_w=2.0,
         limit_w=1_000.0,
         basis="assumed",
-        source="Schoene et al., 2021, arXiv 2108.00808, on Zen 2's power monitoring and its limits; recalled: counters "
-        "that are modelled, not measured, and do not see what operands cost",
+        source="Schoene et al., 2021, arXiv 2108.00808, section VII, on Zen 2: counters that are modelled, not "
+        "measured, see memory in part and do not see what operands cost",
     ),
     SensorClass(
         name="rapl_dram",
@@ -113,8 +113,8 @@ _CLASSES = (
         offset_w=1.0,
         limit_w=1_000.0,
         basis="assumed",
-        source="systems on a chip (Apple, Jetson): no accuracy stated for the counters; recalled: Apple's powermetrics "
-        "calls its values estimated and not fit to compare devices",
+        source="systems on a chip (Apple, Jetson): no accuracy stated for the counters; powermetrics(1) of Apple: "
+        "values 'are estimated and may be inaccurate', not to be used to compare devices",
     ),
     SensorClass(
         name="unknown",

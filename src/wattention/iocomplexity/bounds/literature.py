@@ -70,7 +70,7 @@ SHAPES: tuple[Shape, ...] = (
         form="Omega(min{Z_in^2 / M, Z_in sqrt(Z_QK) / sqrt(M)})",
         direction=("forward", "backward"),
         algorithms="sparse semiring products; Z_in, Z_QK: non-zeros of inputs and scores; no matching upper bound",
-        source="Li et al. (arXiv 2410.09397), sparse form; recalled, not checked word by word",
+        source="Li et al. (arXiv 2410.09397), sparse form (abstract checked); recalled, not checked word by word",
         growth=_sparse,
     ),
 )

@@ -30,8 +30,8 @@ from torch.nn.functional import pad
 
 from wattention.mechanisms.kernels.hashing import bucket_ids
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
+from wattention.mechanisms.kernels.rounds import CPU_GROUP_TOKENS, alike, groups_of_heads, heads_at_a_time, in_one_row
 from wattention.mechanisms.kernels.window import (
-    GROUP_TOKENS,
     BlockKernel,
     Piece,
     Saved,
@@ -44,7 +44,6 @@ from wattention.mechanisms.kernels.window import (
     keys_of,
     queries_of,
 )
-from wattention.mechanisms.target import target_of
 
 LENGTH_EPS = 1e-12
 """ε of a key's length: a zero query has a zero key."""
@@ -75,12 +74,13 @@ def bucket_window_attention(
         kernel: ``flash`` or ``matmul``; None is the device's own.
 
     Returns:
-        (B, H, T, D) in the dtype of q, a view of a contiguous (B, T, H, D) tensor.
+        (B, H, T, D) in the dtype of q, on a CPU a view of a contiguous (B, T, H, D) tensor.
     """
     kernel = block_kernel(q.device) if kernel is None else kernel
     hashed = q.detach() if hashed is None else hashed
-    out: Tensor = _BucketWindow.apply(q, v, (hashed, rotations), earlier, kernel)  # type: ignore[no-untyped-call]
-    return out
+    joined = (in_one_row(q), in_one_row(v), (in_one_row(hashed), rotations))
+    out: Tensor = _BucketWindow.apply(*joined, earlier, kernel)  # type: ignore[no-untyped-call]
+    return out.view(q.shape)
 
 
 class _BucketWindow(torch.autograd.Function):
@@ -92,13 +92,13 @@ class _BucketWindow(torch.autograd.Function):
         B, H, T, D = q.shape
         hashed, rotations = hashing
         rounds, buckets = rotations.shape[0], 2 * rotations.shape[2]
-        assert buckets * H * T < 2**31, "tokens sorted by bucket are int32"
+        assert buckets * T < 2**31, "tokens sorted by bucket are int32"
         wide = accumulator(q.dtype)
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
         lse = torch.empty(B, H, T, dtype=wide, device=q.device)
         tokens = torch.empty(B, H, rounds, T, dtype=torch.int32, device=q.device)
         scratch = _Scratch()
-        for part in _groups_of_heads(q):
+        for part in groups_of_heads(q, T):
             tokens[part] = sort_by_bucket(bucket_ids(hashed[part], rotations))
             qs = _joined(q[part])
             qkv = (qs, keys_from_queries(qs), _joined(v[part]))
@@ -120,7 +120,7 @@ class _BucketWindow(torch.autograd.Function):
         T, D = q.shape[2:]
         dq, dv = torch.empty_like(q), torch.empty_like(v)
         scratch = _Scratch()
-        for part in _groups_of_heads(q):
+        for part in groups_of_heads(q, T):
             qs = _joined(q[part])
             inputs = (qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g)))
             sums = torch.zeros(3, *qs.shape, dtype=lse.dtype, device=q.device)
@@ -218,10 +218,11 @@ def _rounds(tokens: Tensor, buckets: int, earlier: int, like: Tensor) -> Iterato
     label = pad((tokens // T + head * buckets).transpose(0, 1).flatten(1), padding, value=-1)
     place = torch.empty_like(order, dtype=torch.long)
     place.scatter_(1, order.long(), torch.arange(G * T, device=tokens.device).expand(rounds, -1))
-    for r, source in enumerate(pad(order, padding)):
+    sources = pad(order, padding).unbind()
+    for r in alike(range(rounds)):
         labels = label[r][None, :, None]
         same = queries_of(labels, piece) == keys_of(labels, piece).mT
-        yield _Order(source=source, place=place[r], mask=torch.where(same, band, -math.inf), piece=piece)
+        yield _Order(source=sources[r], place=place[r], mask=torch.where(same, band, -math.inf), piece=piece)
 
 
 def _blocks(tokens: int, earlier: int) -> Piece:
@@ -253,21 +254,8 @@ def _joined(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
-def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
-    """Yield the indices (batch row, heads) of the parts to work on at a time."""
-    B, H, T, _ = q.shape
-    group = _heads_at_a_time(T) if target_of(q.device) == "cpu" else H
-    for b in range(B):
-        for head in range(0, H, group):
-            yield b, slice(head, head + group)
-
-
-def _heads_at_a_time(tokens: int) -> int:
-    return max(1, GROUP_TOKENS // tokens)
-
-
 def joined_pairs(heads: int, tokens: int, earlier: int) -> int:
     """Return the query-key pairs of one sequence, all heads, that the blocks of a hash round multiply on a CPU."""
-    whole, rest = divmod(heads, _heads_at_a_time(tokens))
-    groups = [_blocks(size * tokens, earlier) for size in [_heads_at_a_time(tokens)] * whole + [rest] * (rest > 0)]
-    return sum(piece.blocks * piece.queries * piece.keys for piece in groups)
+    group = heads_at_a_time(heads, tokens, CPU_GROUP_TOKENS)
+    piece = _blocks(group * tokens, earlier)
+    return heads // group * piece.blocks * piece.queries * piece.keys

@@ -18,7 +18,7 @@ All sums are float32 (float64 for float64 input), also when q, k, v come in half
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
-from wattention.mechanisms.target import target_of
+from wattention.mechanisms.kernels.rounds import alike, groups_of_heads, in_one_row, on_cpu
 
 CHUNK_TOKENS = 64
 """Tokens of one chunk: near D, so that the pairs of a chunk cost as much as its state."""
-
-GROUP_TOKENS = 4096
-"""Heads × tokens worked on at a time on a CPU: about 1 MiB for each temporary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +78,10 @@ def causal_linear_attention(q: Tensor, k: Tensor, v: Tensor, feature_map: Featur
         eps: added to the denominator, so that features that are all zero give zero and not NaN.
 
     Returns:
-        (B, H, T, D) in the dtype of v, a view of a contiguous (B, T, H, D) tensor.
+        (B, H, T, D) in the dtype of v, on a CPU a view of a contiguous (B, T, H, D) tensor.
     """
-    y: Tensor = _CausalLinear.apply(q, k, v, feature_map, eps)  # type: ignore[no-untyped-call]
-    return y
+    y: Tensor = _CausalLinear.apply(*map(in_one_row, (q, k, v)), feature_map, eps)  # type: ignore[no-untyped-call]
+    return y.view(v.shape)
 
 
 def chunk_tokens(tokens: int) -> int:
@@ -99,7 +96,7 @@ class _CausalLinear(torch.autograd.Function):
         B, H, T, D = q.shape
         y = torch.empty(B, T, H, D, dtype=v.dtype, device=v.device).transpose(1, 2)
         denominator = torch.empty(B, H, T, dtype=accumulator(v.dtype), device=v.device)
-        for part in _groups_of_heads(q):
+        for part in groups_of_heads(q, T):
             qs, ks, vs = feature_map.apply(_wide(q[part])), feature_map.apply(_wide(k[part])), _wide(v[part])
             numerator, denominator[part] = causal_sums(qs, ks, vs)
             y[part] = numerator.div_(denominator[part].add_(eps).unsqueeze(-1))
@@ -112,9 +109,10 @@ class _CausalLinear(torch.autograd.Function):
     @without_autocast
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, y, denominator = ctx.saved_tensors
+        T = q.shape[2]
         phi: FeatureMap = ctx.feature_map
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
-        for part in _groups_of_heads(q):
+        for part in groups_of_heads(q, T):
             wide_q, wide_k = _wide(q[part]), _wide(k[part])
             qs, ks = phi.apply(wide_q), phi.apply(wide_k)
             gs = _wide(g[part]) / denominator[part].unsqueeze(-1)
@@ -155,24 +153,31 @@ def _backward(q: Tensor, k: Tensor, v: Tensor, g: Tensor, h: Tensor) -> tuple[Te
 
 def _sums_up_to(states: Tensor) -> Tensor:
     """Turn the states of chunks, (G, n, ...), into those of all chunks up to each, in place."""
-    # A loop of whole-state additions: torch's cumsum over a strided dimension is two to eight times slower here.
+    if not on_cpu(states):
+        return states.cumsum_(1)
+    # A loop of whole-state additions: torch's cumsum over a strided dimension is two to eight times slower on a CPU.
     each = states.unbind(1)
-    for n in range(1, len(each)):
+    for n in alike(range(1, len(each))):
         each[n].add_(each[n - 1])
     return states
 
 
 def _sums_from(states: Tensor) -> Tensor:
-    """Turn the states of chunks, (G, n, ...), into those of all chunks from each on, in place."""
+    """Turn the states of chunks, (G, n, ...), into those of all chunks from each on; may overwrite them."""
+    if not on_cpu(states):
+        return states.flip(1).cumsum_(1).flip(1)
     each = states.unbind(1)
-    for n in reversed(range(len(each) - 1)):
+    for n in alike(range(len(each) - 2, -1, -1)):
         each[n].add_(each[n + 1])
     return states
 
 
 def _add_products(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a @ b to ``total``, all (G, n, ., .), in place and without a temporary."""
-    for head in range(total.shape[0]):
+    """Add a @ b to ``total``, all (G, n, ., .), in place; without a temporary on a CPU, in few calls elsewhere."""
+    if not on_cpu(total):
+        total += a @ b
+        return
+    for head in alike(range(total.shape[0])):
         torch.baddbmm(total[head], a[head], b[head], out=total[head])
 
 
@@ -193,12 +198,3 @@ def _chunks(x: Tensor) -> Tensor:
 def _wide(x: Tensor) -> Tensor:
     """Return x in the dtype that sums are made in."""
     return x.to(accumulator(x.dtype))
-
-
-def _groups_of_heads(q: Tensor) -> Iterator[tuple[int, slice]]:
-    """Yield the indices (batch row, heads) of the parts to work on at a time."""
-    B, H, T, _ = q.shape
-    group = max(1, GROUP_TOKENS // T) if target_of(q.device) == "cpu" else H
-    for b in range(B):
-        for head in range(0, H, group):
-            yield b, slice(head, head + group)

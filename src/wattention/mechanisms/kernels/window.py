@@ -30,12 +30,10 @@ from torch.autograd.function import once_differentiable
 
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
+from wattention.mechanisms.kernels.rounds import groups_of_heads, in_one_row
 from wattention.mechanisms.target import target_of
 
 BlockKernel = Literal["flash", "matmul"]
-
-GROUP_TOKENS = 4096
-"""Heads × tokens worked on at a time on a CPU, so that the gradients of the overlapping keys stay in cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +91,11 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int, kernel: Bl
         kernel: ``flash`` or ``matmul``; None is :func:`block_kernel`.
 
     Returns:
-        (B, H, T, D) in the dtype of q, a view of a contiguous (B, T, H, D) tensor.
+        (B, H, T, D) in the dtype of q, on a CPU a view of a contiguous (B, T, H, D) tensor.
     """
     kernel = block_kernel(q.device) if kernel is None else kernel
-    out: Tensor = _Window.apply(q, k, v, window, kernel)  # type: ignore[no-untyped-call]
-    return out
+    out: Tensor = _Window.apply(*map(in_one_row, (q, k, v)), window, kernel)  # type: ignore[no-untyped-call]
+    return out.view(q.shape)
 
 
 class Saved(NamedTuple):
@@ -161,13 +159,10 @@ def band_mask(piece: Piece, window: int, like: Tensor) -> Tensor:
 
 def _parts(q: Tensor, window: int) -> Iterator[tuple[tuple[int, slice], Piece, Tensor | None]]:
     """Yield the index (batch row, heads), the piece and the mask of the parts to work on; None: plain causality."""
-    B, H, T, _ = q.shape
-    for piece in pieces(T, window):
+    for piece in pieces(q.shape[2], window):
         mask = band_mask(piece, window, q)[None, None] if piece.start else None
-        group = max(1, GROUP_TOKENS // (piece.blocks * piece.queries)) if target_of(q.device) == "cpu" else H
-        for row in range(B):
-            for head in range(0, H, group):
-                yield (row, slice(head, head + group)), piece, mask
+        for part in groups_of_heads(q, piece.blocks * piece.queries):
+            yield part, piece, mask
 
 
 def queries_of(x: Tensor, piece: Piece) -> Tensor:

@@ -35,6 +35,12 @@ def devices_document(found: Sequence[Threshold], *, dtype: str, share: float) ->
         for one in found
     )
     used = "" if share == 1 else f", {share:g} of each level"
+    notes = [
+        "Leading terms: sqrt(M) forward, sqrt(M / 2.5) and sqrt(3 M / 4) backward; numbers of one width.",
+        "Words through a level are not time: a kernel may be bound by arithmetic instead.",
+    ]
+    if any(one.level.capacity.recalled for one in found):
+        notes.append("Source 'recalled': the size was written down from memory and awaits its data sheet.")
     return Document(
         title=f"Where the small-cache regime begins ({dtype}{used})",
         answer="Above the head dimension of a column, the schedule it names moves the fewest words through the level.",
@@ -42,11 +48,7 @@ def devices_document(found: Sequence[Threshold], *, dtype: str, share: float) ->
             Section(
                 title="Thresholds",
                 table=Table(columns=columns, rows=rows),
-                notes=(
-                    "Leading terms: sqrt(M) forward, sqrt(M / 2.5) and sqrt(3 M / 4) backward; numbers of one width.",
-                    "Source 'recalled': the size was written down from memory and awaits its data sheet.",
-                    "Words through a level are not time: a kernel may be bound by arithmetic instead.",
-                ),
+                notes=tuple(notes),
             ),
         ),
     )

@@ -1,0 +1,216 @@
+"""What an operator returns, told from descriptions of what it is given: asked once, and kept.
+
+A description is a tensor's metadata. The first time an operator meets some descriptions it runs on torch's meta device.
+Many operators care for no size: they treat elements or rows alike, or multiply. Of those the answer is kept under names
+that stand for the sizes, so that a length nobody asked about before is answered without asking::
+
+    add (8, 1000, 768) + (8, 1000, 768)   ->   add (a, b, c) + (a, b, c)  =  (a, b, c)   ->   (8, 1000, 768)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch._meta_registrations  # the meta kernels that torch writes in Python; importing torch leaves them out
+from torch import Tensor
+
+Examine = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Any]
+"""What else to tell of a call from its sizes: (operator, args, kwargs, result), all on the meta device."""
+
+
+class Described(NamedTuple):
+    """A tensor as its metadata; where it lies in its storage is 0, 0 where that does not matter."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+    storage_bytes: int
+
+
+class Value(NamedTuple):
+    """Any other argument; its type tells 1 from True and 1.0, which are equal."""
+
+    type: type
+    value: Any
+
+
+class Result(NamedTuple):
+    """One tensor of a result: what it is, which argument's storage it shares, and whether it is that very argument."""
+
+    what: Described
+    shares: int | None
+    same: bool
+
+
+Call = tuple[Any, ...]
+Named = tuple[tuple[str, Any], ...]
+
+
+@lru_cache(maxsize=1 << 14)
+def outcome(func: Any, call: Call, named: Named, examine: Examine | None) -> tuple[Any, Any]:
+    """Return the results of a call and what was examined; equal functions share what they found.
+
+    Args:
+        func: torch's overload.
+        call, named: its arguments, as :class:`Described` and :class:`Value`; None for a device or a generator.
+        examine: asked as well.
+
+    Raises:
+        NotImplementedError: for what descriptions do not tell; else whatever the operator raises.
+    """
+    metas: list[Tensor] = []
+    args, kwargs = _arguments(call, named, metas)
+    results = _under_other_names(func, call, named) if _cares_for_no_size(func) else None
+    if results is None:
+        results = _run(func, args, kwargs, metas)
+    examined = None if examine is None else examine(func, args, kwargs, _made(results, metas))
+    return results, examined
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], metas: list[Tensor]) -> Any:
+    before = [(x.shape, x.stride()) for x in metas]
+    out = func(*args, **(kwargs | {"device": torch.device("meta")} if _takes_device(func) else kwargs))
+    if before != [(x.shape, x.stride()) for x in metas]:
+        raise NotImplementedError(f"{func} changes the shape of its argument")
+    return _results(out, metas)
+
+
+@cache
+def _takes_device(func: Any) -> bool:
+    return any(argument.name == "device" for argument in func._schema.arguments)
+
+
+def _arguments(call: Call, named: Named, metas: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return tuple([_meta(value, metas) for value in call]), {name: _meta(value, metas) for name, value in named}
+
+
+def _meta(value: Any, metas: list[Tensor]) -> Any:
+    """Make an argument; its tensors are added to ``metas``."""
+    if isinstance(value, Described):
+        if value.storage_bytes:
+            whole = torch.empty(value.storage_bytes // value.dtype.itemsize, dtype=value.dtype, device="meta")
+            made = whole.as_strided(value.shape, value.strides, value.offset)
+        else:
+            made = torch.empty_strided(value.shape, value.strides, dtype=value.dtype, device="meta")
+        metas.append(made)
+        return made
+    if not isinstance(value, Value):
+        return value
+    return value.type([_meta(part, metas) for part in value.value]) if value.type in (list, tuple) else value.value
+
+
+def _results(out: Any, metas: list[Tensor]) -> Any:
+    if isinstance(out, Tensor):
+        if out.layout != torch.strided:
+            raise NotImplementedError(f"a tensor of layout {out.layout}")
+        storage = out.untyped_storage()
+        what = Described(tuple(out.shape), out.stride(), out.dtype, int(out.storage_offset()), storage.nbytes())
+        same = next((place for place, x in enumerate(metas) if x is out), None)
+        owners = (place for place, x in enumerate(metas) if x.untyped_storage()._cdata == storage._cdata)
+        shares = next(owners, None)
+        return Result(what, shares if same is None else same, same is not None)
+    if isinstance(out, (list, tuple)):
+        return tuple([_results(part, metas) for part in out])
+    return out
+
+
+def _made(results: Any, metas: list[Tensor]) -> Any:
+    """Make the tensors of results, to be looked at."""
+    if isinstance(results, Result):
+        if results.same and results.shares is not None:
+            return metas[results.shares]
+        return torch.empty_strided(results.what.shape, results.what.strides, dtype=results.what.dtype, device="meta")
+    if isinstance(results, (list, tuple)):
+        return tuple([_made(part, metas) for part in results])
+    return results
+
+
+# --- names in place of sizes ------------------------------------------------------------------------------------------
+
+_BY_ROWS_OR_PRODUCTS = frozenset(
+    {"mm", "addmm", "bmm", "baddbmm", "embedding", "native_layer_norm", "native_layer_norm_backward", "_log_softmax",
+     "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "nll_loss_forward", "nll_loss_backward",
+     "sum", "logsumexp"}
+)  # fmt: skip
+_NAMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079)
+"""Large prime numbers, so that no size is a product of others by accident."""
+_SMALL = 8
+"""Sizes up to here keep their name: a program may mean such numbers, and 1 is special."""
+
+
+class _CannotBeNamedError(Exception):
+    """A tensor that its sizes and the order of its dimensions do not tell, or too many sizes."""
+
+
+@cache
+def _cares_for_no_size(func: Any) -> bool:
+    """Whether other sizes, equal where these are equal, give the same result with those in their place."""
+    return torch.Tag.pointwise in func.tags or func._schema.name.removeprefix("aten::") in _BY_ROWS_OR_PRODUCTS
+
+
+def _under_other_names(func: Any, call: Call, named: Named) -> Any:
+    """Return the results, asked about names in place of sizes; None where that cannot be."""
+    names: dict[int, int] = {}
+    try:
+        call = tuple([_renamed(value, names) for value in call])
+        named = tuple([(name, _renamed(value, names)) for name, value in named])
+        results = _asked_by_name(func, call, named)
+        return _sized(results, {name: size for size, name in names.items()})
+    except _CannotBeNamedError:
+        return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _asked_by_name(func: Any, call: Call, named: Named) -> Any:
+    metas: list[Tensor] = []
+    args, kwargs = _arguments(call, named, metas)
+    return _run(func, args, kwargs, metas)
+
+
+def _renamed(value: Any, names: dict[int, int]) -> Any:
+    """Give every size of an argument its name."""
+    if isinstance(value, Described):
+        return _of_shape(value, tuple([_name(size, names) for size in value.shape]))
+    if isinstance(value, Value) and value.type in (list, tuple):
+        return Value(value.type, tuple([_renamed(part, names) for part in value.value]))
+    if isinstance(value, Value) and value.type is int:
+        return Value(int, names.get(value.value, value.value))
+    return value
+
+
+def _name(size: int, names: dict[int, int]) -> int:
+    if size <= _SMALL:
+        return size
+    if size not in names:
+        if len(names) == len(_NAMES):
+            raise _CannotBeNamedError
+        names[size] = _NAMES[len(names)]
+    return names[size]
+
+
+def _sized(results: Any, sizes: Mapping[int, int]) -> Any:
+    """Put the sizes back in place of their names."""
+    if isinstance(results, Result):
+        if results.shares is not None and not results.same:
+            raise _CannotBeNamedError
+        return results._replace(what=_of_shape(results.what, tuple([sizes.get(n, n) for n in results.what.shape])))
+    if isinstance(results, (list, tuple)):
+        return tuple([_sized(part, sizes) for part in results])
+    return results
+
+
+def _of_shape(what: Described, shape: tuple[int, ...]) -> Described:
+    """Return a dense tensor of another shape whose dimensions lie in the same order."""
+    order = sorted(range(len(shape)), key=lambda d: (-what.strides[d], d))
+    strides = [1] * len(shape)
+    before, after = 1, 1
+    for d in reversed(order):
+        if what.strides[d] != before:
+            raise _CannotBeNamedError
+        strides[d] = after
+        before, after = before * what.shape[d], after * shape[d]
+    return Described(shape, tuple(strides), what.dtype, 0, after * what.dtype.itemsize if what.storage_bytes else 0)
