@@ -17,7 +17,7 @@ SHAPE = ("--tokens", "1024", "--head-dim", "64")
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     return result.output
 
