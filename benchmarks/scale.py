@@ -77,8 +77,8 @@ def scan() -> dict[str, Any]:
 def report() -> dict[str, Any]:
     """Read, summarise and render a run of ten thousand records as one page."""
     from wattention.analysis.summary import compare_records
-    from wattention.report.html import html_page
-    from wattention.report.run_report import run_document
+    from wattention.report.documents.run import run_document
+    from wattention.report.renderers.html.page import html_page
     from wattention.study.grid import plan_cells
     from wattention.study.store import read_run
 

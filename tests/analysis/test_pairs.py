@@ -10,9 +10,9 @@ from wattention.analysis.pairs import compare_pairs
 from wattention.analysis.summary import compare_records
 from wattention.core.quantities import Absent
 from wattention.core.records import CellKey
-from wattention.report.comparison_json import comparison_json
-from wattention.report.pairs import pair_sections, verdict_words
-from wattention.report.terminal import print_sections
+from wattention.report.json.comparison import comparison_json
+from wattention.report.renderers.terminal import print_sections
+from wattention.report.sections.pairs import pair_sections, verdict_words
 from wattention.study.run import run_comparison
 from wattention.study.store import RunFolder
 

@@ -1,3 +1,4 @@
+import pkgutil
 import tomllib
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from wattention.iocomplexity.bounds import BOUNDS
 from wattention.iocomplexity.schedules.base import SCHEDULES
 from wattention.mechanisms.base import MECHANISMS
+from wattention.report import renderers
 
 CONTRACTS = {
     contract["name"]: contract
@@ -26,3 +28,9 @@ CONTRACTS = {
 def test_every_plugin_is_held_apart_from_its_siblings(name, catalog):
     held = {module.rpartition(".")[2] for module in CONTRACTS[name]["modules"]}
     assert set(catalog.names()) <= held
+
+
+def test_every_renderer_is_held_apart_from_its_siblings():
+    held = {module.rpartition(".")[2] for module in CONTRACTS["no renderer imports another"]["modules"]}
+    shared = {"tidy"}  # the rows of csv and parquet alike
+    assert {module.name for module in pkgutil.iter_modules(renderers.__path__)} - shared == held

@@ -17,7 +17,7 @@ SHAPE = ("--tokens", "1024", "--head-dim", "64")
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -165,7 +165,7 @@ def test_curve_draws_text_svg_and_html(tmp_path: Path) -> None:
 
 
 def test_png_is_written_or_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import wattention.report.io_figure as figure
+    import wattention.report.standalone.curve as figure
 
     def no_kaleido(name: str) -> object:
         raise ImportError(f"No module named {name!r}")

@@ -13,7 +13,8 @@ from wattention.core.errors import UserError
 from wattention.meters import energy
 from wattention.meters.base import METERS
 from wattention.meters.survey import survey_meters
-from wattention.report.doctor_table import print_survey
+from wattention.report.renderers.terminal import print_section
+from wattention.report.sections.survey import survey_section
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_the_survey_is_json(survey):
 @pytest.mark.parametrize("width", [60, 200])
 def test_the_table_says_what_is_missing_and_why(survey, width):
     out = io.StringIO()
-    print_survey(survey, file=out, width=width)
+    print_section(survey_section(survey), file=out, width=width)
     text = out.getvalue()
     assert "What can be measured on cpu" in text
     assert "A measuring window adds" in text

@@ -16,7 +16,8 @@ from wattention.meters.selftest_rig import Rig
 from wattention.meters.simulated import START_NS, DeviceTraits, SimulatedDevice
 from wattention.meters.square_wave import Pulse, make_square_wave, recover_square_wave
 from wattention.meters.window import Panel
-from wattention.report.selftest_table import print_selftest, worth_sentence
+from wattention.report.renderers.terminal import print_section
+from wattention.report.sections.selftest import selftest_section, worth_sentence
 
 
 def verdicts(device, *, seconds=None, sampled=True):
@@ -187,7 +188,7 @@ def test_unknown_devices_are_refused(device):
 def test_the_table_prints_every_check_and_stamps_simulations():
     _, test = verdicts(SimulatedDevice(DeviceTraits(counter_unit=1e-3)))
     out = io.StringIO()
-    print_selftest(test, file=out, width=200)
+    print_section(selftest_section(test), file=out, width=200)
     text = out.getvalue()
     assert "SIMULATED" in text
     assert all(check.finding.split(":")[0][:30] in text for check in test.checks)

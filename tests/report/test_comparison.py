@@ -8,9 +8,9 @@ from fakes.study import FakeLauncher, Silent
 from wattention.analysis.summary import compare_records
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellKey, Phase
-from wattention.report.comparison import comparison_document
-from wattention.report.comparison_json import comparison_json
-from wattention.report.terminal import print_document
+from wattention.report.documents.comparison import comparison_document
+from wattention.report.json.comparison import comparison_json
+from wattention.report.renderers.terminal import print_document
 from wattention.study.run import run_comparison
 from wattention.study.store import RunFolder
 

@@ -12,11 +12,11 @@ from wattention.analysis.energy import EnergyRatio
 from wattention.analysis.power import PowerTimeSplit, Share
 from wattention.analysis.summary import compare_records
 from wattention.core.quantities import Absent, Quantity
-from wattention.report.comparison_json import comparison_json
-from wattention.report.csv import csv_text
+from wattention.report.documents.run import run_document
 from wattention.report.figures.power_time import sentence
-from wattention.report.html import html_page
-from wattention.report.run_report import run_document
+from wattention.report.json.comparison import comparison_json
+from wattention.report.renderers.csv import csv_text
+from wattention.report.renderers.html.page import html_page
 from wattention.report.units import format_value
 
 ENERGY_FIGURES = {"energy-phases", "power-trace", "length-energy"}

@@ -9,10 +9,10 @@ from fakes.study import FakeLauncher, Silent
 from wattention.analysis.summary import compare_records
 from wattention.core.quantities import Quantity
 from wattention.report.document import Figure
+from wattention.report.documents.run import run_document
 from wattention.report.figures import data_movement
-from wattention.report.figures.wording import list_names, times
-from wattention.report.html import html_page
-from wattention.report.run_report import run_document
+from wattention.report.renderers.html.page import html_page
+from wattention.report.wording import list_names, times
 from wattention.study.run import run_comparison
 from wattention.study.store import RunFolder
 

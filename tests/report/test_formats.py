@@ -9,13 +9,13 @@ import pytest
 
 from fakes.report_run import full_run
 from wattention.core.errors import UserError
-from wattention.report.csv import csv_text
-from wattention.report.latex import escape, latex_text
-from wattention.report.markdown import markdown_text
-from wattention.report.parquet import parquet_bytes
-from wattention.report.run_report import run_document
-from wattention.report.several_runs import several_document
-from wattention.report.terminal import print_document
+from wattention.report.documents.run import run_document
+from wattention.report.documents.several_runs import several_document
+from wattention.report.renderers.csv import csv_text
+from wattention.report.renderers.latex import escape, latex_text
+from wattention.report.renderers.markdown import markdown_text
+from wattention.report.renderers.parquet import parquet_bytes
+from wattention.report.renderers.terminal import print_document
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_runs_of_different_hosts_are_compared_by_ratios_only(tmp_path):
 
 
 def test_a_folder_with_a_strange_name_harms_nothing(tmp_path):
-    from wattention.report.html import html_page
+    from wattention.report.renderers.html.page import html_page
 
     strange = 'x" onload="harm()'
     runs = [full_run(tmp_path / strange, ("baseline", "flash")), full_run(tmp_path / "y", ("baseline", "flash"))]
@@ -128,7 +128,7 @@ def test_a_folder_with_a_strange_name_harms_nothing(tmp_path):
 
 def test_json_of_a_run_is_still_one_line(tmp_path):
     from wattention.analysis.summary import compare_records
-    from wattention.report.comparison_json import comparison_json
+    from wattention.report.json.comparison import comparison_json
 
     run = full_run(tmp_path / "r")
     assert json.loads(comparison_json(compare_records(run.spec, run.records), folder=run.folder))["schema"] == 1

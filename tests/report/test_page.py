@@ -9,8 +9,8 @@ import pytest
 
 from fakes.report_run import EVIL, full_run
 from wattention.core.records import CellKey
-from wattention.report.html import html_page
-from wattention.report.run_report import run_document
+from wattention.report.documents.run import run_document
+from wattention.report.renderers.html.page import html_page
 
 LIMIT_BYTES = 6_000_000
 

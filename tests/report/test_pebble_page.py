@@ -12,7 +12,7 @@ from wattention.iocomplexity.pebble.exact import solve
 from wattention.iocomplexity.pebble.graph import Graph, build
 from wattention.iocomplexity.pebble.graphs.family import parse
 from wattention.iocomplexity.pebble.rules import Move, named
-from wattention.report.pebble_game import game_page, layout
+from wattention.report.standalone.pebble_game import game_page, layout
 
 
 def page_of(graph: Graph, rules: str, fast_words: int) -> tuple[str, tuple[Move, ...]]:

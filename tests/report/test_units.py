@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattention.core.quantities import Absent, Quantity, counted, measured, predicted
-from wattention.report.units import format_reading, format_value
+from wattention.report.units import format_interval, format_reading, format_value
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,12 @@ def test_every_origin_shows_and_an_absent_number_is_a_dash():
 def test_an_interval_is_half_its_width_in_per_cent():
     reading = Quantity(value=100.0, unit="s", origin="measured", source="clock", low=95.0, high=105.0)
     assert format_reading(reading, interval=True) == "100 s ±5.0%"
+
+
+def test_a_bare_number_has_its_interval_in_brackets():
+    assert format_interval(0.824, 0.801, 0.84) == "0.82 [0.80, 0.84]"
+    assert format_interval(0.824, 0.801, 0.84, decimals=3) == "0.824 [0.801, 0.840]"
+    assert format_interval(0.824, None, None) == "0.82"
 
 
 @given(st.floats(1e-8, 1e15))

@@ -12,10 +12,10 @@ from wattention.analysis.summary import compare_records
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellKey
-from wattention.report.comparison_json import comparison_json
-from wattention.report.csv import csv_text
-from wattention.report.run_report import run_document
-from wattention.report.terminal import print_document
+from wattention.report.documents.run import run_document
+from wattention.report.json.comparison import comparison_json
+from wattention.report.renderers.csv import csv_text
+from wattention.report.renderers.terminal import print_document
 from wattention.study.configure import DEFAULTS, build_run_spec
 from wattention.study.decisions import Undecided, automatic_target, decide
 from wattention.study.grid import plan_cells

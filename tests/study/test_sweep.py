@@ -8,8 +8,9 @@ from fakes.study import FakeLauncher, Silent
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellKey
-from wattention.report.plan import plan_document
-from wattention.report.sweep_summary import sweep_document, sweep_json
+from wattention.report.documents.run_plan import plan_document
+from wattention.report.documents.sweep import sweep_document
+from wattention.report.json.sweep import sweep_json
 from wattention.study.configure import read_toml
 from wattention.study.forecast import forecast_run, forecaster_from
 from wattention.study.run_sweep import run_sweep

@@ -50,8 +50,9 @@ def advise(
     from wattention.core.errors import UserError
     from wattention.core.run_spec import STUDY_MECHANISMS
     from wattention.iocomplexity.problem.sizes import parse_size
-    from wattention.report.advice import advice_document, advice_to_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.advice import advice_document
+    from wattention.report.json.advice import advice_to_json
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.advising import Question, answer, usual_lengths
     from wattention.study.store import read_run
 

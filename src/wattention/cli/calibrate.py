@@ -23,8 +23,8 @@ def calibrate(
 
     from wattention.core.errors import unknown_name
     from wattention.hardware.profile import read_profile
-    from wattention.report.calibration import calibration_document
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.calibration import calibration_document
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.calibration import profile_toml, run_calibration
     from wattention.study.local import MALLOC_SETTINGS, available_threads
 

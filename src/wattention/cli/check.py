@@ -40,8 +40,8 @@ def check(
         passed = all(report.passed for report in reports)
         typer.echo(json.dumps({"schema": 1, "passed": passed, "mechanisms": [r.to_json() for r in reports]}))
     else:
-        from wattention.report.gate_table import gate_document
-        from wattention.report.terminal import print_document
+        from wattention.report.documents.gate import gate_document
+        from wattention.report.renderers.terminal import print_document
 
         print_document(gate_document(reports, details=details))
     if not all(report.passed for report in reports):

@@ -322,8 +322,8 @@ def _open_run(
 
 
 def _show_plan(folder: Path, spec: RunSpec, launching: Launching) -> None:
-    from wattention.report.plan import plan_document
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.run_plan import plan_document
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.forecast import forecaster_from
     from wattention.study.grid import plan_blocks
     from wattention.study.scan import scan_run

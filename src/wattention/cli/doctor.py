@@ -13,16 +13,16 @@ def doctor(
 ) -> None:
     """Say what can be measured here, what is missing, why, and how to get it."""
     import json
-    import sys
 
     from wattention.meters.survey import survey_meters
-    from wattention.report.doctor_table import print_survey
+    from wattention.report.renderers.terminal import print_section
+    from wattention.report.sections.survey import survey_section
 
     surveys = [survey_meters(name) for name in _devices(device)]
     for number, survey in enumerate(surveys):
         if number:
             typer.echo()
-        print_survey(survey, file=sys.stdout)
+        print_section(survey_section(survey))
     if as_json:
         typer.echo(json.dumps({"schema": 1, "devices": [survey.to_json() for survey in surveys]}))
 

@@ -17,8 +17,9 @@ def hardware(
 
     from wattention.core.errors import UserError
     from wattention.hardware.catalog import load_profile, profile_names, profile_text
-    from wattention.report.hardware import hardware_document, hardware_list, hardware_to_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.hardware import hardware_document, hardware_list
+    from wattention.report.json.hardware import hardware_to_json
+    from wattention.report.renderers.terminal import print_document
 
     if toml:
         if name is None:

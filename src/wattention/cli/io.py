@@ -144,9 +144,9 @@ def io(
         plan(query.problem, words, direction=d, form=_form(form), atomics=atomics, saved=saved) for d in directions
     ]
     verified = [_verify(one.best.schedule.name, query.problem, words) for one in plans] if verify else []
-    from wattention.report.io_document import plan_document
-    from wattention.report.io_json import plans_to_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.io_plan import plan_document
+    from wattention.report.json.io import plans_to_json
+    from wattention.report.renderers.terminal import print_document
 
     print_document(plan_document(plans, word_bytes=query.word_bytes, verifications=verified))
     if as_json:
@@ -158,18 +158,13 @@ def _print_levels(query: _Query, device: str | None, directions: tuple[Direction
         raise UserError("--levels needs a device", do="add --device h100-sxm")
     from wattention.hardware.catalog import load_profile
     from wattention.iocomplexity.planning.levels import plan_levels
-    from wattention.report.document import Document
-    from wattention.report.io_document import describe_problem, levels_section
-    from wattention.report.io_json import levels_to_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.io_levels import levels_document
+    from wattention.report.json.io import levels_to_json
+    from wattention.report.renderers.terminal import print_document
 
     profile = load_profile(device)
     found = {d: plan_levels(profile, query.problem, direction=d, word_bytes=query.word_bytes) for d in directions}
-    sections = tuple(
-        levels_section(f"{profile.title}: {d}", plans, word_bytes=query.word_bytes) for d, plans in found.items()
-    )
-    answer = "Each boundary is planned for itself: the level is fast memory, everything outside it is slow."
-    print_document(Document(title=describe_problem(query.problem), answer=answer, sections=sections))
+    print_document(levels_document(query.problem, profile.title, found, word_bytes=query.word_bytes))
     if as_json:
         _print_json({d: levels_to_json(plans) for d, plans in found.items()})
 
@@ -220,8 +215,8 @@ def curve(
     """Draw words against fast memory over four decades: schedules, bounds, crossings, devices."""
     from wattention.iocomplexity.planning.curve import trace_curve
     from wattention.iocomplexity.problem.sizes import parse_size
-    from wattention.report.io_figure import save_figure, to_text
-    from wattention.report.io_json import curve_to_json
+    from wattention.report.json.io import curve_to_json
+    from wattention.report.standalone.curve import save_figure, to_text
 
     query = _query(
         tokens=tokens, head_dim=head_dim, value_dim=value_dim, heads=heads, kv_heads=kv_heads, batch=batch, mask=mask,
@@ -256,9 +251,9 @@ def devices(
     from wattention.hardware.catalog import load_profile, profile_names
     from wattention.iocomplexity.planning.levels import thresholds
     from wattention.iocomplexity.problem.sizes import bytes_of
-    from wattention.report.io_document import devices_document
-    from wattention.report.io_json import thresholds_to_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.io_devices import devices_document
+    from wattention.report.json.io import thresholds_to_json
+    from wattention.report.renderers.terminal import print_document
 
     word_bytes = bytes_of(dtype)
     found = [
@@ -283,9 +278,9 @@ def claim(
     """Say whether a claimed traffic is possible, for which class of algorithms not, and what moves fewer words."""
     from wattention.iocomplexity.planning.claim import check_claim
     from wattention.iocomplexity.problem.sizes import parse_traffic
-    from wattention.report.io_document import claim_document
-    from wattention.report.io_json import claim_to_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.io_claim import claim_document
+    from wattention.report.json.io import claim_to_json
+    from wattention.report.renderers.terminal import print_document
 
     query = _query(
         tokens=tokens, head_dim=head_dim, value_dim=value_dim, key_tokens=key_tokens, heads=heads, kv_heads=kv_heads,

@@ -29,12 +29,12 @@ def selftest(
     the exit code is 0.
     """
     import json
-    import sys
 
     from wattention.core.errors import UserError
     from wattention.meters.selftest import run_selftest
     from wattention.meters.selftest_load import check_device, open_rig
-    from wattention.report.selftest_table import print_selftest
+    from wattention.report.renderers.terminal import print_section
+    from wattention.report.sections.selftest import selftest_section
 
     if seconds is not None and not seconds > 0:
         raise UserError("--seconds", got=seconds, wanted="a positive number")
@@ -44,6 +44,6 @@ def selftest(
         expected_s = rig.needed_s() if seconds is None else seconds
         typer.echo(f"working and resting for about {expected_s:.0f} s; leave the machine alone", err=True)
         test = run_selftest(rig, seconds=seconds)
-    print_selftest(test, file=sys.stdout)
+    print_section(selftest_section(test))
     if as_json:
         typer.echo(json.dumps(test.to_json()))

@@ -68,7 +68,7 @@ def pebble(
         memory_limit_bytes=int(memory_limit_gib * 2**30),
     )  # fmt: skip
     if html is not None:
-        from wattention.report.pebble_game import game_page
+        from wattention.report.standalone.pebble_game import game_page
 
         title = f"{game.name}, {table.name}, M = {fast_memory}"
         _write(html, game_page(game, solution.moves, fast_memory, title=title, proved=solution.proved))
@@ -79,7 +79,7 @@ def pebble(
     if as_json:
         typer.echo(json.dumps(solution.to_json()))
         return
-    from wattention.report.pebble_tables import solution_text
+    from wattention.report.standalone.pebble_text import solution_text
 
     typer.echo(solution_text(game, solution, fast_memory, table))
     if html is not None:
@@ -135,10 +135,11 @@ def bridge(
     import json
 
     from wattention.iocomplexity.pebble.bridge import cases, confront
-    from wattention.report.pebble_tables import confrontation_json, confrontation_table
+    from wattention.report.json.pebble import confrontations_to_json
+    from wattention.report.standalone.pebble_text import confrontation_table
 
     table = [confront(case, time_limit_s=time_limit) for case in cases(masks=masks.split(","), sizes=((tokens, dim),))]
-    typer.echo(json.dumps(confrontation_json(table)) if as_json else confrontation_table(table))
+    typer.echo(json.dumps(confrontations_to_json(table)) if as_json else confrontation_table(table))
 
 
 def _graph(spec: str, rules: Rules) -> Graph:

@@ -37,9 +37,9 @@ def predict(
     import json
 
     from wattention.hardware.carbon import carbon_factor
-    from wattention.report.prediction import prediction_document
-    from wattention.report.prediction_json import predictions_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.prediction import prediction_document
+    from wattention.report.json.prediction import predictions_to_json
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.prediction import predict as predict_point
 
     spec, choices = _model_and_choices(model, mechanism, length, setting or [])
@@ -56,7 +56,7 @@ def predict(
     ]
     print_document(prediction_document(named))
     if as_json:
-        print(json.dumps(predictions_json(named), allow_nan=False))
+        print(json.dumps(predictions_to_json(named), allow_nan=False))
 
 
 def _model_and_choices(model: str, mechanisms: list[str] | None, length: int, settings: list[str]) -> Any:

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from wattention.analysis.summary import Comparison
     from wattention.report.document import Document
-    from wattention.report.run_report import Pairs
+    from wattention.report.documents.run import Pairs
     from wattention.study.store import StoredRun
 
 SUFFIXES = {
@@ -75,8 +75,8 @@ def list_runs(
     root: Annotated[Path, typer.Argument(help="Folder that holds the run folders.")] = Path("runs"),
 ) -> None:
     """List the runs in a folder: when they started, what they compare, how far they are."""
-    from wattention.report.run_list import run_list_document
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.run_list import run_list_document
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.store import list_run_folders, read_run
 
     folders = list_run_folders(root)
@@ -91,9 +91,9 @@ def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False, with_pai
     from wattention.analysis.pairs import compare_pairs
     from wattention.analysis.summary import compare_records
     from wattention.core.errors import UserError
-    from wattention.report.comparison import comparison_document
-    from wattention.report.pairs import pair_sections
-    from wattention.report.terminal import print_document, print_sections
+    from wattention.report.documents.comparison import comparison_document
+    from wattention.report.renderers.terminal import print_document, print_sections
+    from wattention.report.sections.pairs import pair_sections
 
     with_pairs_shown = with_pairs or run.spec.decide is not None
     pairs = compare_pairs(run.spec, run.records) if with_pairs_shown or with_page or as_json else {}
@@ -116,8 +116,8 @@ def show_run(run: StoredRun, *, as_json: bool, with_page: bool = False, with_pai
 
 def _write_page(run: StoredRun, comparison: Comparison, pairs: Pairs) -> None:
     """Write the run's own page, which is made anew whenever the run has gone on; ``UserError`` where it cannot be."""
-    from wattention.report.html import html_page
-    from wattention.report.run_report import run_document
+    from wattention.report.documents.run import run_document
+    from wattention.report.renderers.html.page import html_page
 
     write_file(run.folder / PAGE, html_page(run_document(run, comparison, pairs)).encode())
 
@@ -125,7 +125,7 @@ def _write_page(run: StoredRun, comparison: Comparison, pairs: Pairs) -> None:
 def _json(run: StoredRun, comparison: Comparison | None = None, pairs: Pairs | None = None) -> str:
     from wattention.analysis.pairs import compare_pairs
     from wattention.analysis.summary import compare_records
-    from wattention.report.comparison_json import comparison_json
+    from wattention.report.json.comparison import comparison_json
 
     comparison = comparison or compare_records(run.spec, run.records)
     pairs = compare_pairs(run.spec, run.records) if pairs is None else pairs
@@ -168,11 +168,11 @@ def _bytes(runs: list[StoredRun], form: str) -> bytes:
     if form == "json":
         return "".join(f"{_json(run)}\n" for run in runs).encode()
     if form == "parquet":
-        from wattention.report.parquet import parquet_bytes
+        from wattention.report.renderers.parquet import parquet_bytes
 
         return parquet_bytes(*_apart(runs))
     if form == "csv":
-        from wattention.report.csv import csv_text
+        from wattention.report.renderers.csv import csv_text
 
         return csv_text(*_apart(runs)).encode()
     return _text(_document(runs), form).encode()
@@ -182,8 +182,8 @@ def _apart(runs: list[StoredRun]) -> list[Document]:
     """One document a run, so that each row names its run, and the ratios of several."""
     from dataclasses import replace
 
-    from wattention.report.run_report import run_document
-    from wattention.report.several_runs import across_section
+    from wattention.report.documents.run import run_document
+    from wattention.report.documents.several_runs import across_section
 
     documents = [run_document(run) for run in runs]
     if len(runs) == 1:
@@ -193,20 +193,20 @@ def _apart(runs: list[StoredRun]) -> list[Document]:
 
 def _text(document: Document, form: str) -> str:
     if form == "html":
-        from wattention.report.html import html_page
+        from wattention.report.renderers.html.page import html_page
 
         return html_page(document)
     if form == "markdown":
-        from wattention.report.markdown import markdown_text
+        from wattention.report.renderers.markdown import markdown_text
 
         return markdown_text(document)
     if form == "latex":
-        from wattention.report.latex import latex_text
+        from wattention.report.renderers.latex import latex_text
 
         return latex_text(document)
     import io
 
-    from wattention.report.terminal import print_document
+    from wattention.report.renderers.terminal import print_document
 
     text = io.StringIO()
     print_document(document, file=text)
@@ -214,8 +214,8 @@ def _text(document: Document, form: str) -> str:
 
 
 def _document(runs: list[StoredRun]) -> Document:
-    from wattention.report.run_report import run_document
-    from wattention.report.several_runs import several_document
+    from wattention.report.documents.run import run_document
+    from wattention.report.documents.several_runs import several_document
 
     return run_document(runs[0]) if len(runs) == 1 else several_document(runs)
 
@@ -223,8 +223,8 @@ def _document(runs: list[StoredRun]) -> Document:
 def _print_across(runs: list[StoredRun]) -> None:
     from dataclasses import replace
 
-    from wattention.report.several_runs import across_section
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.several_runs import across_section
+    from wattention.report.renderers.terminal import print_document
 
     document = _document(runs)
     typer.echo("")

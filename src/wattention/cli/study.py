@@ -78,9 +78,10 @@ def _show(published: PublishedStudy, run: StoredRun, *, as_json: bool) -> None:
 
     from wattention.cli.runs import write_file
     from wattention.core.errors import UserError
-    from wattention.report.html import html_page
-    from wattention.report.study_document import study_document, study_json
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.study import study_document
+    from wattention.report.json.study import study_to_json
+    from wattention.report.renderers.html.page import html_page
+    from wattention.report.renderers.terminal import print_document
 
     document = study_document(published, run)
     print_document(document, details=False)
@@ -92,4 +93,4 @@ def _show(published: PublishedStudy, run: StoredRun, *, as_json: bool) -> None:
     except UserError as error:  # the records are safe, and their tables are shown
         typer.echo(f"error: {error}", err=True)
     if as_json:
-        typer.echo(json.dumps(study_json(published, run)))
+        typer.echo(json.dumps(study_to_json(published, run)))

@@ -68,8 +68,8 @@ def sweep(
 
 
 def _show_plan(folder: Path, points: tuple[Point, ...], launching: Launching) -> None:
-    from wattention.report.plan import plan_document
-    from wattention.report.terminal import print_document
+    from wattention.report.documents.run_plan import plan_document
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.forecast import forecaster_from
     from wattention.study.grid import plan_blocks
     from wattention.study.run_sweep import stored_runs
@@ -91,9 +91,10 @@ def _show_plan(folder: Path, points: tuple[Point, ...], launching: Launching) ->
 def _run(
     folder: Path, grid: Grid, points: tuple[Point, ...], launching: Launching, *, resume: bool, as_json: bool
 ) -> None:
+    from wattention.report.documents.sweep import sweep_document
+    from wattention.report.json.sweep import sweep_json
     from wattention.report.progress import ProgressDisplay
-    from wattention.report.sweep_summary import sweep_document, sweep_json
-    from wattention.report.terminal import print_document
+    from wattention.report.renderers.terminal import print_document
     from wattention.study.run_sweep import run_sweep, start_sweep
 
     launcher = launching.open(points[0].spec)

@@ -27,12 +27,14 @@ class Column:
 class Cell:
     """One cell: words or a reading, and whether it is the best of its column or tied with the best.
 
-    Words that spell out a number carry it as ``number``, for sorting, for its origin and for machines.
+    Words that spell out a number carry it as ``number``, for sorting, for its origin and for machines. An ``alarm`` is
+    not to be overlooked; ``tone`` is how the other states look where there are colours.
     """
 
     content: str | Reading
     best: bool = False
     alarm: bool = False
+    tone: Literal["", "good", "doubtful", "quiet"] = ""
     number: Quantity | None = None
 
     @property
@@ -135,6 +137,7 @@ class Section:
     """A heading, at most one table, figures, and notes in plain words.
 
     Args:
+        warnings: notes that are not to be overlooked.
         marks: what the marks of plain text mean; renderers with marks of their own leave it out.
         folded: of use to few readers; renderers that can fold it away do.
         detail: left out where only the result is asked for, e.g. at the end of a comparison in the terminal.
@@ -143,6 +146,7 @@ class Section:
 
     title: str
     table: Table | None = None
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     marks: str = ""

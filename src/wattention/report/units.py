@@ -37,6 +37,13 @@ def format_cell(content: str | Reading) -> str:
     return content if isinstance(content, str) else format_reading(content, interval=True, short=True)
 
 
+def format_interval(value: float, low: float | None, high: float | None, *, decimals: int = 2) -> str:
+    """Format a bare number with its interval, ``0.82 [0.80, 0.84]``; without one, the number alone."""
+    if low is None or high is None:
+        return f"{value:.{decimals}f}"
+    return f"{value:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
 def format_value(value: float, unit: str) -> str:
     """Format a number of a base unit with three significant digits and a prefix where the unit takes one."""
     if unit == "byte" or unit.startswith("byte/"):

@@ -10,8 +10,8 @@ from wattention.analysis.summary import Comparison
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import list_names
 from wattention.report.units import significant
+from wattention.report.wording import list_names
 
 
 def draw(comparison: Comparison, records: Sequence[CellRecord]) -> Figure | None:

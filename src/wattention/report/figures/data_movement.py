@@ -9,8 +9,8 @@ from wattention.analysis.summary import Comparison
 from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
-from wattention.report.figures.wording import list_names, times
 from wattention.report.units import format_reading, format_value
+from wattention.report.wording import list_names, times
 
 _COLUMNS = (
     Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False),

@@ -11,8 +11,8 @@ from wattention.core.quantities import Quantity, Reading
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import times
 from wattention.report.units import format_reading, format_value
+from wattention.report.wording import times
 
 Found = Mapping[str, Mapping[str, Reading]]
 """By phase, by mechanism."""

@@ -10,8 +10,8 @@ from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import list_names
 from wattention.report.units import format_value
+from wattention.report.wording import list_names
 
 _ENERGY, _LOSS = "energy_per_token_j", "heldout_bits_per_byte"
 

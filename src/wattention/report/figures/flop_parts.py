@@ -8,8 +8,8 @@ from wattention.analysis.flop_parts import FlopParts, flop_parts
 from wattention.analysis.summary import Comparison
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
-from wattention.report.figures.wording import times
 from wattention.report.units import format_reading
+from wattention.report.wording import times
 
 _PARTS = (("mlp", "MLPs", 5), ("head", "head", 2), ("attention", "attention", 1), ("beyond", "beyond the model's", 7))
 

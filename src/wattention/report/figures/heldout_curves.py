@@ -12,8 +12,8 @@ from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import list_names
 from wattention.report.units import format_value
+from wattention.report.wording import list_names
 
 _BLOCKS = 2
 """Blocks that are drawn; every block is in the table of the section, and in the records."""

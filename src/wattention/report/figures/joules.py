@@ -11,8 +11,8 @@ from wattention.analysis.summary import Comparison
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import list_names
 from wattention.report.units import format_value, significant
+from wattention.report.wording import list_names
 
 NAMES = {"time": "time", "flop": "FLOPs", "bytes": "bytes moved", "cpu": "CPU time"}
 _COLUMNS = (

@@ -12,8 +12,8 @@ from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import list_names
 from wattention.report.units import format_reading, significant
+from wattention.report.wording import list_names
 
 _WORDS = {
     "time": ("faster", "time, forward and backward", "s", "time_s"),

@@ -11,10 +11,10 @@ from wattention.analysis.summary import Comparison
 from wattention.core.quantities import Origin, Quantity
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
-from wattention.report.figures.ratios import ratio_cell
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import times
+from wattention.report.ratios import ratio_cell
 from wattention.report.units import format_value
+from wattention.report.wording import times
 
 
 def draw(comparison: Comparison, records: Sequence[CellRecord]) -> Figure | None:

@@ -9,7 +9,7 @@ from wattention.core.quantities import Quantity
 from wattention.core.records import CellRecord
 from wattention.report.document import Axis, Cell, Column, Figure, Series, Table, View
 from wattention.report.figures.slots import slots
-from wattention.report.figures.wording import list_names
+from wattention.report.wording import list_names
 
 SOLVED = 0.95
 """Share of questions from which on a length counts as solved, in the caption."""

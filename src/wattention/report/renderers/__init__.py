@@ -1,0 +1,1 @@
+"""Renderers, one format a file: each prints any document and knows nothing of what it is about."""

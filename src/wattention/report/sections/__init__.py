@@ -1,0 +1,1 @@
+"""Parts of documents, one subject a file: pure functions from values to sections, or to none without data."""
