@@ -81,3 +81,24 @@ def test_the_study_page_shows_what_the_stored_run_says(tmp_path):
     printed = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     missing = set(map(str.rstrip, shown.splitlines())) - set(map(str.rstrip, printed.splitlines()))
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("begins", "command", "pages"),
+    [
+        ("Advice to train", "advise --model gpt2-medium --length 8192 --hardware rtx_4090",
+         ("README.md", "docs/advising.md")),
+        ("4096 tokens, head dim 512", "io claim --words 300MB --tokens 4096 --head-dim 512 --device h100-sxm",
+         ("README.md",)),
+    ],
+)  # fmt: skip
+def test_pages_show_what_the_command_above_answers(begins, command, pages):
+    environment = {**os.environ, "COLUMNS": "132", "NO_COLOR": "1"}
+    asked = [sys.executable, "-m", "wattention", *command.split()]
+    printed = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout
+    for page in pages:
+        text = (ROOT / page).read_text()
+        assert f"$ wattention {command}\n" in text
+        shown = next(m["text"] for m in BLOCK.finditer(text) if m["text"].startswith(begins))
+        missing = set(map(str.rstrip, shown.splitlines())) - set(map(str.rstrip, printed.splitlines()))
+        assert missing <= {"..."}
