@@ -38,7 +38,12 @@ def ratio_of(ratio: Interval, source: str, *, origin: Origin = "measured") -> Qu
     return Quantity(value=ratio.value, unit="ratio", origin=origin, source=source, low=ratio.low, high=ratio.high)
 
 
-def ratio_cell(ratio: Ratio, source: str, *, origin: Origin = "measured") -> Cell:
-    """Return ``0.82 [0.80, 0.84]`` or ``1.01 [0.97, 1.05] tie`` with the number behind it."""
+def ratio_text(ratio: Ratio) -> str:
+    """Return ``0.82 [0.80, 0.84]``, ``1.01 [0.97, 1.05] tie``, or ``0.82`` where one block tells of no interval."""
     text = format_interval(ratio.value, ratio.low, ratio.high)
-    return Cell(content=f"{text} tie" if ratio.tie else text, number=ratio_of(ratio, source, origin=origin))
+    return f"{text} tie" if ratio.tie and ratio.low is not None else text
+
+
+def ratio_cell(ratio: Ratio, source: str, *, origin: Origin = "measured") -> Cell:
+    """Return the ratio in words with the number behind it."""
+    return Cell(content=ratio_text(ratio), number=ratio_of(ratio, source, origin=origin))

@@ -10,7 +10,7 @@ from wattention.analysis.seeds import SeedSummary, Spread
 from wattention.analysis.target import TargetRatio, TargetSummary, TargetTrack
 from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.ratios import ratio_of
+from wattention.report.ratios import ratio_of, ratio_text
 from wattention.report.units import ORIGIN_MARKS, format_interval, format_reading, format_value, significant
 
 _MECHANISM = Column(key="mechanism", heading="mechanism", help="label of the mechanism", numeric=False)
@@ -78,8 +78,7 @@ def _ratio_text(ratio: TargetRatio | None, price: Reading) -> str:
     if ratio.limit != "exact":
         return f"{'>' if ratio.limit == 'at_least' else '<'}{significant(ratio.value)}"
     mark = ORIGIN_MARKS[price.origin] if isinstance(price, Quantity) else ""
-    text = mark + format_interval(ratio.value, ratio.low, ratio.high)
-    return f"{text} tie" if ratio.tie and ratio.low is not None else text
+    return mark + ratio_text(ratio)
 
 
 def _ratio_number(ratio: TargetRatio | None, key: str, price: Reading) -> Quantity | None:

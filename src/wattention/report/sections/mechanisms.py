@@ -5,8 +5,8 @@ from __future__ import annotations
 from wattention.analysis.summary import Comparison, MechanismSummary
 from wattention.core.quantities import Quantity
 from wattention.report.document import Cell, Column, Section, Table
-from wattention.report.ratios import ratio_of
-from wattention.report.units import ORIGIN_LEGEND, format_interval
+from wattention.report.ratios import ratio_of, ratio_text
+from wattention.report.units import ORIGIN_LEGEND
 
 _MEASURED_COLUMNS: tuple[Column, ...] = (
     Column(key="tokens_per_s", heading="tokens/s", help="tokens trained per second, forward, backward and optimiser"),
@@ -92,5 +92,4 @@ def _ratio_text(summary: MechanismSummary, reference: str) -> str:
         return "1"
     if ratio is None:
         return "-"
-    text = format_interval(ratio.value, ratio.low, ratio.high)
-    return f"{text} tie" if ratio.tie and ratio.low is not None else text
+    return ratio_text(ratio)
