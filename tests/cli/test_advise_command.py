@@ -19,6 +19,11 @@ def run(*words):
     return result.stdout
 
 
+def test_a_kernel_that_a_board_does_not_have_is_set_aside():
+    text = " ".join(run(*SMALL, "--hardware", "t4").split())
+    assert "flash: cannot run there: the CUDA flash kernel needs compute capability 8.0 or newer, not 7.5." in text
+
+
 def test_the_answer_its_reasons_and_the_small_cache_regime():
     text = run(*SMALL, "--hardware", "rtx_4090", "--json")
     head = text.splitlines()

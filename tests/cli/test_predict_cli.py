@@ -65,3 +65,18 @@ def test_calibrate_refuses_an_unknown_allocator_and_too_little_time() -> None:
         run("calibrate", "--malloc", "kep")
     with pytest.raises(UserError, match="too little time"):
         run("calibrate", "--seconds", "1")
+
+
+def test_what_cannot_run_on_the_device_is_left_out_with_its_reason() -> None:
+    shown = run("predict", "--model", "tiny", "--length", "64", "-m", "flash", "-m", "sdpa", "--hardware", "rtx-4090",
+                "--precision", "float32", "--json")  # fmt: skip
+    reason = "the CUDA flash kernel exists for float16 and bfloat16, not for float32"
+    assert f"left out, for it cannot run there: flash ({reason})" in " ".join(shown.split())
+    answer = json.loads(shown.splitlines()[-1])
+    assert answer["refused"] == {"flash": reason}
+    assert [point["label"] for point in answer["points"]] == ["sdpa"]
+
+
+def test_nothing_that_can_run_is_an_error() -> None:
+    with pytest.raises(UserError, match="no mechanism that was asked for can run on t4 in bfloat16"):
+        run("predict", "--model", "tiny", "--length", "64", "-m", "flash", "--hardware", "t4")

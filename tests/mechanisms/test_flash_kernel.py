@@ -15,6 +15,7 @@ from wattention.mechanisms.base import MECHANISMS
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.fused import flash_attention, flash_unavailable
 from wattention.mechanisms.reference import causal, softmax_attention
+from wattention.mechanisms.target import traced_for
 
 SHAPE = AttentionShape(batch=2, tokens=40, width=24, heads=6)
 
@@ -101,6 +102,12 @@ def test_availability_reasons() -> None:
     assert (
         flash_unavailable("cuda", "bfloat16", 512) == "the CUDA flash kernel holds at most 256 features a head, not 512"
     )
+    with traced_for("cuda", 7.5):
+        assert flash_unavailable("cuda", "float16", 64) == (
+            "the CUDA flash kernel needs compute capability 8.0 or newer, not 7.5"
+        )
+    with traced_for("cuda", 8.0):
+        assert flash_unavailable("cuda", "float16", 64) is None
     assert flash_unavailable("mps", "float32", 64) == "torch has no flash kernel for device mps"
 
 

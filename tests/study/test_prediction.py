@@ -44,6 +44,20 @@ def test_the_largest_batch_is_what_a_trace_of_that_batch_says() -> None:
     assert not predict(query(batch=most + 1, **small)).memory.fits
 
 
+def test_an_older_board_runs_the_kernels_it_has() -> None:
+    with pytest.raises(UserError, match=r"needs compute capability 8\.0 or newer, not 7\.5"):
+        predict(query(hardware="t4"))
+    fused = predict(query(hardware="l4", mechanism="sdpa"))
+    explicit = predict(query(hardware="t4", mechanism="sdpa"))
+    mark = "the profile has no rate for bfloat16: that of float32 stands for it"
+    assert mark in explicit.marks
+    assert mark not in fused.marks
+    kept = [one.memory.parts["attention"].to_json()["value"] for one in (fused, explicit)]
+    assert kept[1] > 2 * kept[0]  # torch's fused kernels for bfloat16 begin with 8.0: T x T weights are kept
+    single = predict(query(hardware="t4", mechanism="sdpa", precision="float32"))
+    assert single.memory.parts["attention"].to_json()["value"] < kept[1]
+
+
 def test_a_file_of_the_user_s_own_is_treated_alike(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from dataclasses import replace\nfrom wattention.mechanisms import flash\n"

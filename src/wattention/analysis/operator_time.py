@@ -6,7 +6,8 @@ range). Everything else interpolates seconds over bytes, both logarithmic, and g
 point. The smallest point is the cost of starting the operator; it is taken off here and told apart as launch overhead.
 
 Data sheet. t = max(FLOPs / peak(dtype), max over levels of bytes / bandwidth): what no kernel can beat, and so an
-optimistic time. Rates of products in bfloat16 fall back to float16's, and the other way round.
+optimistic time. Rates of products in bfloat16 fall back to float16's, and the other way round; a board before compute
+capability 8.0 makes them at float32's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ COST_RECORD = "cost-record"
 """A layer known by its closed forms alone: nothing was timed that is like it, so it gets a roofline."""
 STANDS_FOR_OTHERS = "add"
 """The operator whose timings stand for memory-bound ones that were not timed."""
+
+
+def stands_for(dtype: str, profile: HardwareProfile) -> str:
+    """Return the dtype whose rate stands for one that a profile does not tell; empty where none does."""
+    capability = profile.compute_capability
+    if dtype == "bfloat16" and capability is not None and capability.value < 8.0:
+        return "float32"  # no units for bfloat16: products are made in float32
+    return _SAME_RATE.get(dtype, "")
 
 
 class OperatorClock:
@@ -68,7 +77,7 @@ class OperatorClock:
         return times[bound_by], bound_by
 
     def _peak(self, dtype: str) -> Number:
-        peak = self.profile.peak.get(dtype) or self.profile.peak.get(_SAME_RATE.get(dtype, ""))
+        peak = self.profile.peak.get(dtype) or self.profile.peak.get(stands_for(dtype, self.profile))
         if peak is None:
             known = ", ".join(self.profile.peak) or "none"
             raise UserError(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattention.analysis.operator_time import OperatorClock
+from wattention.analysis.operator_time import OperatorClock, stands_for
 from wattention.analysis.predict import (
     Costs,
     Energy,
@@ -59,7 +59,7 @@ def predict_costs(query: PredictionQuery, model: TracedModel, profile: HardwareP
         parameters=predicted(model.parameters, "count", "closed forms of the model and of the mechanism's cost record"),
         model_flop=predicted(model.model_flop, "flop", "closed forms: unmasked pairs, forward and twice that backward"),
         run=run,
-        marks=(*model.marks, *_marks(profile, clock)),
+        marks=(*model.marks, *_marks(query, profile, clock)),
     )
 
 
@@ -74,7 +74,10 @@ def clock_of(profile: HardwareProfile) -> OperatorClock:
     return found[1]
 
 
-def _marks(profile: HardwareProfile, clock: OperatorClock) -> Iterable[str]:
+def _marks(query: PredictionQuery, profile: HardwareProfile, clock: OperatorClock) -> Iterable[str]:
+    if not clock.calibrated and query.precision not in profile.peak:
+        other = stands_for(query.precision, profile)
+        yield f"the profile has no rate for {query.precision}: that of {other} stands for it"
     if not clock.calibrated:
         yield "data-sheet rates: no kernel reaches all of them, so times (and energies) are lower limits"
     if profile.launch_overhead is None:

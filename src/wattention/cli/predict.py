@@ -41,6 +41,7 @@ def predict(
     from wattention.report.json.prediction import predictions_to_json
     from wattention.report.renderers.terminal import print_document
     from wattention.study.prediction import predict as predict_point
+    from wattention.study.prediction import why_unavailable
 
     spec, choices = _model_and_choices(model, mechanism, length, setting or [])
     shared: dict[str, Any] = {
@@ -50,13 +51,18 @@ def predict(
     }  # fmt: skip
     from wattention.analysis.predict import PredictionQuery
 
-    named = [
-        (one.label, predict_point(PredictionQuery(mechanism=one.source, settings=one.settings, **shared)))
-        for one in choices
-    ]
-    print_document(prediction_document(named))
+    queries = {one.label: PredictionQuery(mechanism=one.source, settings=one.settings, **shared) for one in choices}
+    refused = {label: why for label, query in queries.items() if (why := why_unavailable(query)) is not None}
+    if len(refused) == len(queries):
+        raise UserError(
+            f"no mechanism that was asked for can run on {hardware} in {precision}",
+            got="; ".join(f"{label}: {why}" for label, why in refused.items()),
+            do="choose another mechanism, --precision or --hardware",
+        )
+    named = [(label, predict_point(query)) for label, query in queries.items() if label not in refused]
+    print_document(prediction_document(named, refused))
     if as_json:
-        print(json.dumps(predictions_to_json(named), allow_nan=False))
+        print(json.dumps(predictions_to_json(named, refused), allow_nan=False))
 
 
 def _model_and_choices(model: str, mechanisms: list[str] | None, length: int, settings: list[str]) -> Any:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from wattention.core.errors import UserError, unknown_name
 
 RECALLED = "recalled, not checked"
-Unit = Literal["byte", "byte/s", "flop/s", "W", "s", "J/flop", "J/byte", "count"]
+Unit = Literal["byte", "byte/s", "flop/s", "W", "s", "J/flop", "J/byte", "count", "version"]
 
 
 HOW_TO_ADD_A_LEVEL = (
@@ -121,6 +121,8 @@ class HardwareProfile(_Frozen):
     title: Annotated[str, Field(min_length=3)]
     kind: Literal["gpu", "cpu", "tpu"]
     vendor: Annotated[str, Field(min_length=2)]
+    compute_capability: Number | None = None
+    """Of a CUDA board: which kernels can run there; the newest where it is not told."""
     levels: tuple[MemoryLevel, ...]
     peak: dict[str, Number] = {}
     """Dense peak rate by dtype of the operands, accumulators in float32; no sparsity."""
@@ -137,6 +139,7 @@ class HardwareProfile(_Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> HardwareProfile:
+        _in_unit("version", self.compute_capability, "compute_capability")
         _in_unit("W", self.idle_power, "idle_power")
         _in_unit("W", self.power_limit, "power_limit")
         for dtype, rate in self.peak.items():
@@ -188,7 +191,8 @@ class HardwareProfile(_Frozen):
     def numbers(self) -> tuple[tuple[str, Number], ...]:
         """Every figure of the profile beside its place in the file, in the file's order."""
         found: list[tuple[str, Number | None]] = [
-            (name, getattr(self, name)) for name in ("power_limit", "idle_power", "launch_overhead")
+            (name, getattr(self, name))
+            for name in ("compute_capability", "power_limit", "idle_power", "launch_overhead")
         ]
         for level in self.levels:
             found += [

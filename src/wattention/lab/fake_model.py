@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from wattention.core.specs import TrainingSpec
 from wattention.lab.training import Trainer
+from wattention.mechanisms.target import cuda_capability
 from wattention.model.gpt2 import GPT2
 
 
@@ -128,11 +129,12 @@ def _cuda_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Run the kernel that torch takes on a board of compute capability 8.0 or newer, in its order of preference.
+    """Run the kernel that torch takes, in its order of preference.
 
-    Flash: 16-bit floats, no mask, one head dim up to 256, which is filled up to a multiple of 8; knows shared heads.
-    Memory-efficient: 16-bit or float32, head dims that are multiples of 16 bytes, as many heads of keys as of queries;
-    rows of a mask are filled up to a multiple of 8. Else the explicit kernel. On compute capability 9.0 and 10.x torch
+    Flash: 16-bit floats, no mask, one head dim up to 256, which is filled up to a multiple of 8, compute capability 8.0
+    or newer; knows shared heads. Memory-efficient: float16, float32, and bfloat16 from 8.0 on, head dims that are
+    multiples of 16 bytes, as many heads of keys as of queries; rows of a mask are filled up to a multiple of 8. Else
+    the explicit kernel. On compute capability 9.0 and 10.x torch
     2.11 and newer prefer cuDNN's kernel to flash (head dims that are multiples of 8): its operands and results have
     the same sizes, and flash stands for it here.
 
@@ -145,7 +147,8 @@ def _cuda_attention(
         narrow = torch.get_autocast_dtype("cpu")
         query, key, value = (x.to(narrow) for x in (query, key, value))
     D, scale = query.shape[-1], query.shape[-1] ** -0.5 if scale is None else scale
-    aten, half = torch.ops.aten, query.element_size() == 2
+    aten, modern = torch.ops.aten, cuda_capability() >= 8.0
+    half = query.element_size() == 2 and modern
     with torch.autocast("cpu", enabled=False):
         if half and attn_mask is None and D == value.shape[-1] <= 256 and not (is_causal and _is_oblong(query, key)):
             q, k, v = (nn.functional.pad(x, (0, -D % 8)) if D % 8 else x for x in (query, key, value))
@@ -153,7 +156,8 @@ def _cuda_attention(
             return out[..., :D]
         bias = None if attn_mask is None else _additive(attn_mask, query.dtype)
         aligned = all(x.shape[-1] * x.element_size() % 16 == 0 for x in (query, value))
-        if aligned and query.element_size() <= 4 and query.shape[1] == key.shape[1]:
+        known = query.element_size() <= 4 and (modern or query.dtype != torch.bfloat16)
+        if aligned and known and query.shape[1] == key.shape[1]:
             if bias is not None:
                 bias = _mask_of_every_head(bias, query, key)
             lse = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))

@@ -44,7 +44,7 @@ from wattention.lab.stand_in import record_operators, stand_in
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.mechanisms.kernels.rounds import rounds_counted_by
-from wattention.mechanisms.target import traced_for
+from wattention.mechanisms.target import NEWEST, traced_for
 from wattention.model.gpt2 import GPT2
 
 Workload = Literal["train", "prefill", "decode"]
@@ -63,6 +63,7 @@ def trace(
     batch: int,
     precision: Precision,
     target: str = "cpu",
+    capability: float = NEWEST,
 ) -> StepTrace:
     """Trace one step of a workload.
 
@@ -74,22 +75,26 @@ def trace(
         tokens, batch: T and B; T is at most ``model.context``.
         precision: ``bfloat16`` runs under autocast.
         target: kind of device to choose kernels for, ``cpu`` or ``cuda``.
+        capability: its compute capability, for ``cuda``.
 
     Raises:
         UserError: settings the mechanism refuses, or a device it cannot run on.
     """
     return traces(
-        workload == "train", model, mechanism, config, tokens=tokens, batch=batch, precision=precision, target=target
-    )[workload]
+        workload == "train", model, mechanism, config, tokens=tokens, batch=batch, precision=precision, target=target,
+        capability=capability,
+    )[workload]  # fmt: skip
 
 
 @lru_cache(maxsize=512)
 def traces(
     training: bool, model: ModelSpec, mechanism: Mechanism, config: MechanismConfig, *, tokens: int, batch: int,
-    precision: Precision, target: str,
+    precision: Precision, target: str, capability: float = NEWEST,
 ) -> dict[Workload, StepTrace]:  # fmt: skip
     """Trace a training step, or prefill and decoding together; arguments and errors as :func:`trace`."""
-    run = partial(trace_on, training, model, size=(batch, tokens), precision=precision, target=target)
+    run = partial(
+        trace_on, training, model, size=(batch, tokens), precision=precision, target=target, capability=capability
+    )
     failed: Exception
     for tensors in (SizesOnly(_examined_for(target)), FakeTensorMode()):
         try:
@@ -120,11 +125,11 @@ def _examined_for(target: str) -> Examine:
 
 def trace_on(
     training: bool, model: ModelSpec, tensors: SizesOnly | FakeTensorMode, mechanism: Mechanism,
-    config: MechanismConfig, *, size: tuple[int, int], precision: Precision, target: str,
+    config: MechanismConfig, *, size: tuple[int, int], precision: Precision, target: str, capability: float = NEWEST,
 ) -> dict[Workload, StepTrace]:  # fmt: skip
     """Trace on tensors of one kind; ``size`` is B, T. Errors: whatever the program raises on such tensors."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(traced_for(target))
+        stack.enter_context(traced_for(target, capability))
         stack.enter_context(torch.random.fork_rng([]))
         stack.enter_context(_no_collection())
         stack.enter_context(tensors)

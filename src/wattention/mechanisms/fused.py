@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from wattention.core.errors import UnsupportedError
-from wattention.mechanisms.target import target_of
+from wattention.mechanisms.target import cuda_capability, target_of
 
 _CPU_DTYPES = frozenset({"float64", "float32", "bfloat16", "float16"})
 _CUDA_DTYPES = frozenset({"float16", "bfloat16"})
@@ -38,8 +38,8 @@ def flash_unavailable(device: str, dtype: str, head_dim: int) -> str | None:
             return f"the CUDA flash kernel exists for float16 and bfloat16, not for {dtype}"
         if head_dim > _CUDA_HEAD_DIM_MAX:
             return f"the CUDA flash kernel holds at most {_CUDA_HEAD_DIM_MAX} features a head, not {head_dim}"
-        if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
-            return "the CUDA flash kernel needs compute capability 8.0 or newer"
+        if cuda_capability() < 8.0:
+            return f"the CUDA flash kernel needs compute capability 8.0 or newer, not {cuda_capability():.1f}"
         return None
     return f"torch has no flash kernel for device {device}"
 
@@ -52,7 +52,7 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None)
     D, target = q.shape[-1], target_of(q.device)
     reason = flash_unavailable(target, str(q.dtype).removeprefix("torch."), D)
     if reason is not None:
-        raise UnsupportedError("the flash kernel cannot run", got=f"{q.dtype} on {q.device}", wanted=reason)
+        raise UnsupportedError("the flash kernel cannot run", got=f"{q.dtype} on {target}", wanted=reason)
     scale = 1 / math.sqrt(D) if scale is None else scale
     return _on_cpu(q, k, v, scale) if target == "cpu" else _on_cuda(q, k, v, scale)
 

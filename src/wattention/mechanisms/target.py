@@ -1,7 +1,8 @@
-"""Which kind of device the layers are written for at the moment: the one their tensors are on, or one that is not here.
+"""Which device the layers are written for at the moment: the one their tensors are on, or one that is not here.
 
-Kernels choose their form by the kind of device (groups of heads that fit a CPU's cache, or all heads at once). When a
-model is traced for a GPU on a machine without one, its tensors have sizes but no contents, and the kind is told here.
+Kernels choose their form by the kind of device (groups of heads that fit a CPU's cache, or all heads at once) and by
+its compute capability. When a model is traced for a GPU on a machine without one, its tensors have sizes but no
+contents, and the device is told here.
 """
 
 from __future__ import annotations
@@ -12,18 +13,33 @@ from contextvars import ContextVar
 
 import torch
 
-_TARGET: ContextVar[str | None] = ContextVar("wattention_target", default=None)
+NEWEST = 99.0
+"""A compute capability that lacks nothing."""
+
+_TARGET: ContextVar[tuple[str, float] | None] = ContextVar("wattention_target", default=None)
 
 
 def target_of(device: torch.device) -> str:
     """Return the kind of device to choose kernels for: that of ``device``, or the one a trace asks for."""
-    return _TARGET.get() or device.type
+    told = _TARGET.get()
+    return device.type if told is None else told[0]
+
+
+def cuda_capability() -> float:
+    """Return the compute capability, e.g. 8.9, of the board that a trace asks for, or else of the one that is here."""
+    told = _TARGET.get()
+    if told is not None:
+        return told[1]
+    if not torch.cuda.is_available():
+        return NEWEST
+    major, minor = torch.cuda.get_device_capability()
+    return major + minor / 10
 
 
 @contextmanager
-def traced_for(kind: str) -> Iterator[None]:
-    """Choose kernels for a kind of device, e.g. ``cuda``, whatever device the tensors are on."""
-    token = _TARGET.set(kind)
+def traced_for(kind: str, capability: float = NEWEST) -> Iterator[None]:
+    """Choose kernels for a kind of device, e.g. ``cuda``, and a capability, whatever device the tensors are on."""
+    token = _TARGET.set((kind, capability))
     try:
         yield
     finally:

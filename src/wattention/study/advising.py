@@ -19,9 +19,8 @@ from wattention.core.quantities import Quantity
 from wattention.core.run_spec import STUDY_MECHANISMS
 from wattention.core.shapes import AttentionShape
 from wattention.hardware.catalog import load_profile
-from wattention.hardware.profile import HardwareProfile
 from wattention.iocomplexity.planning.levels import Threshold, thresholds
-from wattention.study.prediction import predict
+from wattention.study.prediction import predict, why_unavailable
 from wattention.study.store import StoredRun
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def answer(question: Question) -> Answer:
     wish = replace(question.wish, memory_bytes=float(limit))
     unused = {str(run.folder): why_no_match(run.spec, run.records, point, profile) for run in question.runs}
     usable = [run for run in question.runs if not unused[str(run.folder)]]
-    candidates = [_candidate(name, question, wish, profile, usable) for name in question.mechanisms]
+    candidates = [_candidate(name, question, wish, usable) for name in question.mechanisms]
     return Answer(
         question=replace(question, wish=wish),
         device=profile.title,
@@ -82,16 +81,13 @@ def answer(question: Question) -> Answer:
     )
 
 
-def _candidate(
-    name: str, question: Question, wish: Wish, profile: HardwareProfile, runs: Sequence[StoredRun]
-) -> Candidate:
+def _candidate(name: str, question: Question, wish: Wish, runs: Sequence[StoredRun]) -> Candidate:
     from wattention.mechanisms.base import MECHANISMS
 
     mechanism = MECHANISMS.load(name)
     query = replace(question.point, mechanism=name)
-    device = "cpu" if profile.kind == "cpu" else "cuda"
     shape = AttentionShape(batch=query.batch, tokens=query.tokens, width=query.model.width, heads=query.model.heads)
-    refused = mechanism.unavailable(device, query.precision, shape, mechanism.configure(query.settings))
+    refused = why_unavailable(query)
     attention = _attention(mechanism, shape, mechanism.configure(query.settings))
     if refused is not None:
         return Candidate(mechanism=name, attention=attention, refused=f"cannot run there: {refused}")

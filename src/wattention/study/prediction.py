@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from wattention.analysis.predict import WORKLOADS, Prediction, PredictionQuery, Workload
 from wattention.analysis.predict_costs import TracedModel, predict_costs
@@ -25,11 +25,35 @@ def predict(query: PredictionQuery) -> Prediction:
         UserError: an unknown mechanism or device, a model that cannot exist, a profile that lacks a level or a rate.
     """
     profile = _profile(query.hardware, _version(query.hardware))
-    return predict_costs(query, trace_model(query, "cpu" if profile.kind == "cpu" else "cuda"), profile)
+    return predict_costs(query, trace_model(query, profile), profile)
 
 
-def trace_model(query: PredictionQuery, target: Literal["cpu", "cuda"]) -> TracedModel:
-    """Trace the three workloads of a query for a kind of device.
+def why_unavailable(query: PredictionQuery) -> str | None:
+    """Return why a mechanism cannot run on the device of a query, in its precision, or None where it can.
+
+    Raises:
+        UserError: an unknown mechanism or device, settings that the mechanism refuses.
+    """
+    from wattention.mechanisms.base import MECHANISMS
+    from wattention.mechanisms.target import traced_for
+
+    profile, mechanism = _profile(query.hardware, _version(query.hardware)), MECHANISMS.load(query.mechanism)
+    shape = AttentionShape(batch=query.batch, tokens=query.tokens, width=query.model.width, heads=query.model.heads)
+    kind, capability = _target(profile)
+    with traced_for(kind, capability):
+        return mechanism.unavailable(kind, query.precision, shape, mechanism.configure(query.settings))
+
+
+def _target(profile: HardwareProfile) -> tuple[str, float]:
+    """The kind of device that kernels are chosen for, and its compute capability."""
+    from wattention.mechanisms.target import NEWEST
+
+    capability = profile.compute_capability
+    return "cpu" if profile.kind == "cpu" else "cuda", NEWEST if capability is None else capability.value
+
+
+def trace_model(query: PredictionQuery, profile: HardwareProfile) -> TracedModel:
+    """Trace the three workloads of a query for a device.
 
     Raises:
         UserError: as the mechanism's own checks, and for lengths that the model does not have.
@@ -37,7 +61,7 @@ def trace_model(query: PredictionQuery, target: Literal["cpu", "cuda"]) -> Trace
     from wattention.lab.tracing import trace
     from wattention.mechanisms.base import MECHANISMS
 
-    model = query.model
+    model, (target, capability) = query.model, _target(profile)
     if not 1 <= query.tokens <= model.context:
         raise UserError(
             "the sequence does not fit the model",
@@ -65,6 +89,7 @@ def trace_model(query: PredictionQuery, target: Literal["cpu", "cuda"]) -> Trace
             batch=batch,
             precision=query.precision,
             target=target,
+            capability=capability,
         )
 
     traces = {workload: traced(workload, query.batch) for workload in WORKLOADS}

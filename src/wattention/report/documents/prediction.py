@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wattention.analysis.predict import Costs, Prediction
 from wattention.core.operators import MEMORY_KINDS
@@ -61,8 +61,8 @@ _RUN = (
 )
 
 
-def prediction_document(named: Sequence[tuple[str, Prediction]]) -> Document:
-    """Arrange predictions of one model on one device, each under its label."""
+def prediction_document(named: Sequence[tuple[str, Prediction]], refused: Mapping[str, str] | None = None) -> Document:
+    """Arrange predictions of one model on one device, each under its label; ``refused``: what cannot run there, why."""
     first = named[0][1]
     query = first.query
     ranked = sorted(named, key=lambda one: _seconds(one[1].train))
@@ -70,7 +70,8 @@ def prediction_document(named: Sequence[tuple[str, Prediction]]) -> Document:
     answer = f"{best[0]} takes {format_value(_seconds(best[1].train), 's')} a step"
     if rest:
         answer += f", {rest[-1][0]} {_seconds(rest[-1][1].train) / _seconds(best[1].train):.2f} times as long"
-    marks = tuple(dict.fromkeys(mark for _, one in named for mark in one.marks))
+    left_out = [f"left out, for it cannot run there: {label} ({why})" for label, why in (refused or {}).items()]
+    marks = (*left_out, *dict.fromkeys(mark for _, one in named for mark in one.marks))
     sections = [
         Section(title="Training step", table=_table(_POINTS, [_point(*one) for one in named]), notes=marks),
         Section(title="Prompt and next token", table=_table(_INFERENCE, [_inference(*one) for one in named])),
