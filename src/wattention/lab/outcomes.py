@@ -66,17 +66,19 @@ def outcome(func: Any, call: Call, named: Named, examine: Examine | None) -> tup
     args, kwargs = _arguments(call, named, metas)
     results = _under_other_names(func, call, named) if _cares_for_no_size(func) else None
     if results is None:
-        results = _run(func, args, kwargs, metas)
-    examined = None if examine is None else examine(func, args, kwargs, _made(results, metas))
-    return results, examined
+        out = _run(func, args, kwargs, metas)
+        results = _results(out, metas)
+    else:
+        out = _made(results, metas)
+    return results, None if examine is None else examine(func, args, kwargs, out)
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], metas: list[Tensor]) -> Any:
-    before = [(x.shape, x.stride()) for x in metas]
+    before = [(x.shape, x.stride()) for x in metas] if func._schema.is_mutable else []
     out = func(*args, **(kwargs | {"device": torch.device("meta")} if _takes_device(func) else kwargs))
-    if before != [(x.shape, x.stride()) for x in metas]:
+    if before and before != [(x.shape, x.stride()) for x in metas]:
         raise NotImplementedError(f"{func} changes the shape of its argument")
-    return _results(out, metas)
+    return out
 
 
 @cache
@@ -168,7 +170,7 @@ def _under_other_names(func: Any, call: Call, named: Named) -> Any:
 def _asked_by_name(func: Any, call: Call, named: Named) -> Any:
     metas: list[Tensor] = []
     args, kwargs = _arguments(call, named, metas)
-    return _run(func, args, kwargs, metas)
+    return _results(_run(func, args, kwargs, metas), metas)
 
 
 def _renamed(value: Any, names: dict[int, int]) -> Any:

@@ -45,11 +45,11 @@ def why_unavailable(query: PredictionQuery) -> str | None:
 
 
 def _target(profile: HardwareProfile) -> tuple[str, float]:
-    """The kind of device that kernels are chosen for, and its compute capability."""
+    """The kind of device that kernels are chosen for, and its compute capability; boards from 8.0 on choose alike."""
     from wattention.mechanisms.target import NEWEST
 
-    capability = profile.compute_capability
-    return "cpu" if profile.kind == "cpu" else "cuda", NEWEST if capability is None else capability.value
+    kind, told = "cpu" if profile.kind == "cpu" else "cuda", profile.compute_capability
+    return kind, told.value if told is not None and told.value < 8.0 else NEWEST
 
 
 def trace_model(query: PredictionQuery, profile: HardwareProfile) -> TracedModel:
