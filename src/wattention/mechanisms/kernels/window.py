@@ -196,15 +196,20 @@ def add_overlapping(total: Tensor, runs: Tensor, piece: Piece) -> None:
 
 
 def block_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
-    """Attend within blocks: q (n, H, b, D), k, v (n, H, keys, D) -> out (n, H, b, D), log-sum-exp (n, H, b)."""
+    """Attend within blocks: q (n, H, b, D), k, v (n, H, keys, D) -> out (n, H, b, D), log-sum-exp (n, H, b).
+
+    A mask has one row for all heads: (n or 1, 1, b, keys), and n heads have H = 1.
+    """
     if kernel == "flash":
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         out, lse = flash(q, k, v, 0.0, mask is None, attn_mask=mask)
         return out, lse
+    n, H = q.shape[:2]
+    q, k, v = (_one_batch(x, accumulator(x.dtype)) for x in (q, k, v))
     scores = _scores(q, k, mask)
     lse = torch.logsumexp(scores, dim=-1)
     weights = scores.sub_(lse.unsqueeze(-1)).exp_()
-    return weights @ v.to(weights.dtype), lse
+    return torch.bmm(weights, v).unflatten(0, (n, H)), lse.unflatten(0, (n, H))
 
 
 def block_backward(g: Tensor, saved: Saved, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,18 +221,31 @@ def block_backward(g: Tensor, saved: Saved, mask: Tensor | None, kernel: BlockKe
         flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
         dq, dk, dv = flash(g, *saved, 0.0, mask is None, attn_mask=mask)
         return dq, dk, dv
-    weights = _scores(saved.q, saved.k, mask).sub_(saved.lse.unsqueeze(-1)).exp_()
-    g, q, k, v, out = (x.to(weights.dtype) for x in (g, *saved[:4]))
-    pull = (g @ v.mT).sub_((g * out).sum(-1, keepdim=True)).mul_(weights).mul_(1 / math.sqrt(q.shape[-1]))
-    return pull @ k, pull.mT @ q, weights.mT @ g
+    n, H, _, D = g.shape
+    wide = accumulator(saved.q.dtype)
+    g, q, k, v, out = (_one_batch(x, wide) for x in (g, *saved[:4]))
+    weights = _scores(q, k, mask).sub_(saved.lse.flatten(0, 1).unsqueeze(-1)).exp_()
+    pull = torch.baddbmm((g * out).sum(-1, keepdim=True).neg_(), g, v.mT).mul_(weights)
+    scale = 1 / math.sqrt(D)
+    gradients = torch.bmm(pull, k).mul_(scale), torch.bmm(pull.mT, q).mul_(scale), torch.bmm(weights.mT, g)
+    dq, dk, dv = (x.unflatten(0, (n, H)) for x in gradients)
+    return dq, dk, dv
+
+
+def _one_batch(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Join blocks and heads, (n, H, r, c) -> (n · H, r, c): one batch of products, which takes one call each."""
+    return x.to(dtype).flatten(0, 1)
 
 
 def _scores(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    wide = accumulator(q.dtype)
-    scores = (q.to(wide) @ k.to(wide).mT).mul_(1 / math.sqrt(q.shape[-1]))
+    """Return q k / sqrt(D) + mask (n · H, b, keys) of q (n · H, b, D) and k (n · H, keys, D); None: plain causality."""
     if mask is None:
-        return scores.masked_fill_(torch.ones_like(scores[0, 0], dtype=torch.bool).triu_(1), -math.inf)
-    return scores.add_(mask)
+        b = q.shape[1]
+        added = torch.full((1, b, b), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
+    else:
+        assert mask.shape[0] == 1 or mask.shape[0] == q.shape[0], "a mask for every block wants one head"
+        added = mask.to(q.dtype).flatten(0, 1)
+    return torch.baddbmm(added, q, k.mT, alpha=1 / math.sqrt(q.shape[-1]))
 
 
 def rows_contiguous(x: Tensor) -> Tensor:
