@@ -209,7 +209,8 @@ def block_forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kernel: 
     scores = _scores(q, k, mask)
     lse = torch.logsumexp(scores, dim=-1)
     weights = scores.sub_(lse.unsqueeze(-1)).exp_()
-    return torch.bmm(weights, v).unflatten(0, (n, H)), lse.unflatten(0, (n, H))
+    out = torch.bmm(weights, v)
+    return out.view(n, H, *out.shape[1:]), lse.view(n, H, -1)
 
 
 def block_backward(g: Tensor, saved: Saved, mask: Tensor | None, kernel: BlockKernel) -> tuple[Tensor, Tensor, Tensor]:
@@ -228,7 +229,7 @@ def block_backward(g: Tensor, saved: Saved, mask: Tensor | None, kernel: BlockKe
     pull = torch.baddbmm((g * out).sum(-1, keepdim=True).neg_(), g, v.mT).mul_(weights)
     scale = 1 / math.sqrt(D)
     gradients = torch.bmm(pull, k).mul_(scale), torch.bmm(pull.mT, q).mul_(scale), torch.bmm(weights.mT, g)
-    dq, dk, dv = (x.unflatten(0, (n, H)) for x in gradients)
+    dq, dk, dv = (x.view(n, H, *x.shape[1:]) for x in gradients)
     return dq, dk, dv
 
 
