@@ -21,9 +21,9 @@ from wattention.core.specs import ModelSpec
 from wattention.lab.conformance import accounting, gate
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
 from wattention.lab.failures import is_out_of_memory
-from wattention.lab.fake_model import CudaChoices
-from wattention.lab.operator_facts import operator_facts
-from wattention.lab.tracing import trace
+from wattention.lab.traces.fake_model import CudaChoices
+from wattention.lab.traces.operator_facts import operator_facts
+from wattention.lab.traces.tracing import trace
 from wattention.mechanisms.base import MECHANISMS
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.mla import LatentNorm

@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wattention.core.operators import StepTrace
 from wattention.core.specs import ModelSpec
-from wattention.lab import tracing
-from wattention.lab.operator_facts import operator_facts
-from wattention.lab.sized_tensor import SizedTensor, SizesOnly
-from wattention.lab.tracing import trace, trace_on
+from wattention.lab.traces import tracing
+from wattention.lab.traces.operator_facts import operator_facts
+from wattention.lab.traces.sized_tensor import SizedTensor, SizesOnly
+from wattention.lab.traces.tracing import trace, trace_on
 from wattention.mechanisms import flash
 from wattention.mechanisms.base import MECHANISMS
 

@@ -15,8 +15,8 @@ from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.data.batches import Batch
-from wattention.lab.operator_facts import distinct_bytes, sum_of_causal_pairs
-from wattention.lab.tracing import trace, traces
+from wattention.lab.traces.operator_facts import distinct_bytes, sum_of_causal_pairs
+from wattention.lab.traces.tracing import trace, traces
 from wattention.lab.training import Trainer
 from wattention.mechanisms import flash
 from wattention.mechanisms.base import MECHANISMS

@@ -1,6 +1,6 @@
 """What one step of a model runs, as plain data: operators with their sizes, and how much memory its tensors take.
 
-A trace is made by running the model's own code on tensors that have sizes but no contents (``lab/tracing.py``); what a
+A trace is made by running the model's own code on tensors that have sizes but no contents (``lab/traces/``); what a
 machine needs for it is a matter of :mod:`wattention.analysis.predict`. One layer is traced and stands for all, so a
 trace of a deep model is as small as that of a shallow one.
 """

@@ -22,9 +22,9 @@ import numpy as np
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.specs import ModelSpec, TrainingSpec
-from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
 from wattention.lab.operator_probes import Call, Probe, attention_probes, memory_probes, product_probes
-from wattention.lab.tracing import trace
+from wattention.lab.traces.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.traces.tracing import trace
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import MECHANISMS
 from wattention.model.gpt2 import GPT2

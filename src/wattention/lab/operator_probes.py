@@ -1,8 +1,8 @@
 """Operators to time, each with the sizes to time it at: the ones that the traces of transformers are made of.
 
 A probe builds the operands of one size and returns a call of exactly one operator. What a size is follows from
-:func:`~wattention.lab.operator_facts.operator_facts`, which also describes traces: a timing and a trace cannot mean
-different bytes. Sizes are fixed here, before any model is looked at.
+:func:`~wattention.lab.traces.operator_facts.operator_facts`, which also describes traces: a timing and a trace cannot
+mean different bytes. Sizes are fixed here, before any model is looked at.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def trace_model(query: PredictionQuery, profile: HardwareProfile) -> TracedModel
     Raises:
         UserError: as the mechanism's own checks, and for lengths that the model does not have.
     """
-    from wattention.lab.tracing import trace
+    from wattention.lab.traces.tracing import trace
     from wattention.mechanisms.base import MECHANISMS
 
     model, (target, capability) = query.model, _target(profile)

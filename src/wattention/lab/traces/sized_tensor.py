@@ -1,6 +1,6 @@
 """Tensors that have sizes, strides, a dtype and a device, but no contents, and a mode in which operators yield them.
 
-What an operator returns is told by descriptions (``lab/outcomes.py``). torch's own FakeTensorMode answers the same
+What an operator returns is told by descriptions (:mod:`.outcomes`). torch's own FakeTensorMode answers the same
 questions for more kinds of tensors, and takes five to ten times as long; a traced step has hundreds of operators. Tests
 hold the two to each other. What this mode does not know (a value, a sparse tensor, a resize) is an error, and the
 caller asks the other one.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wattention.lab.outcomes import Described, Examine, Result, Value, outcome
+from wattention.lab.traces.outcomes import Described, Examine, Result, Value, outcome
 
 _CPU = torch.device("cpu")
 

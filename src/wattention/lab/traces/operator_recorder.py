@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.operators import MemoryKind, Part, Stage
-from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
-from wattention.lab.sized_tensor import NOT_OPERATORS, SizesOnly, is_composite
+from wattention.lab.traces.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.traces.sized_tensor import NOT_OPERATORS, SizesOnly, is_composite
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ of a phase grows by what one more layer keeps. Loops whose rounds are alike run 
     backward   head | layer | embedding        ... or leaves g bytes of gradients
     update     clip, AdamW
 
-Tensors are those of ``lab/sized_tensor.py``; a program that asks more of them than they know runs on torch's own fake
-tensors, and one that asks for their contents is known by its cost record alone (``lab/stand_in.py``).
+Tensors are those of :mod:`.sized_tensor`; a program that asks more of them than they know runs on torch's own fake
+tensors, and one that asks for their contents is known by its cost record alone (:mod:`.stand_in`).
 
 A backward operator belongs where its forward one was: autograd numbers its nodes in the order of the forward pass.
 Bytes are those of distinct storages, from their creation to their end; scratch inside kernels is not seen.
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -33,14 +32,15 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wattention.core.errors import UserError
-from wattention.core.operators import MEMORY_KINDS, MemoryKind, MemoryPoint, Operator, Part, Stage, StepTrace
+from wattention.core.operators import Part, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
-from wattention.lab.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
-from wattention.lab.operator_facts import OperatorFacts, operator_facts, tensors_of
-from wattention.lab.operator_recorder import Log, Place, Recorder, watching
-from wattention.lab.outcomes import Examine
-from wattention.lab.sized_tensor import SizesOnly
-from wattention.lab.stand_in import record_operators, stand_in
+from wattention.lab.traces.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
+from wattention.lab.traces.operator_facts import operator_facts, tensors_of
+from wattention.lab.traces.operator_recorder import Place, Recorder, watching
+from wattention.lab.traces.outcomes import Examine
+from wattention.lab.traces.sized_tensor import SizesOnly
+from wattention.lab.traces.stand_in import record_operators, stand_in
+from wattention.lab.traces.whole_model import memory_points, operators_of
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.mechanisms.kernels.rounds import rounds_counted_by
@@ -195,8 +195,8 @@ def _recording(
 
     def recorded(cache_bytes: int = 0) -> StepTrace:
         return StepTrace(
-            operators=_operators(recorder.log, layers),
-            memory=_memory_points(recorder.log, net),
+            operators=operators_of(recorder.log, layers),
+            memory=memory_points(recorder.log, net.blocks[0]),
             further_layers=layers - 1,
             cache_bytes=cache_bytes * layers,
         )
@@ -277,46 +277,3 @@ def _stages(net: GPT2, trainer: Trainer, recorder: Recorder) -> Iterator[None]:
     finally:
         Tensor.backward = backward  # type: ignore[method-assign]
         nn.utils.clip_grad_norm_ = clip
-
-
-def _operators(log: Log, layers: int) -> tuple[Operator, ...]:
-    """Join equal operators; those of the traced layer stand for all layers."""
-    joined: Counter[tuple[OperatorFacts, Part, Stage]] = Counter()
-    for (facts, place, stage), times in log.operators.items():
-        joined[facts, place.part, stage] += times * (layers if place.in_layer else 1)
-    return tuple(
-        Operator(part=part, stage=stage, times=times, **facts._asdict())
-        for (facts, part, stage), times in joined.items()
-    )
-
-
-def _memory_points(log: Log, net: GPT2) -> tuple[MemoryPoint, ...]:
-    """Replay the log: the highest point of each phase, and what one more layer adds to it."""
-    level = dict.fromkeys(MEMORY_KINDS, 0)
-    highest: dict[str, dict[MemoryKind, int]] = {}
-    marks: list[dict[MemoryKind, int]] = []
-    total = 0
-    tops: dict[str, int] = {}
-    for phase, number, size in log.events:
-        if phase == "mark":
-            marks.append(dict(level))
-            continue
-        level[log.kinds[number]] += size
-        total += size
-        if total > tops.get(phase, -1):
-            tops[phase], highest[phase] = total, dict(level)
-    block = net.blocks[0]
-    weights = sum(p.numel() * p.element_size() for p in block.parameters())
-    buffers = sum(b.numel() * b.element_size() for b in block.buffers())
-    always = dict.fromkeys(MEMORY_KINDS, 0) | {"parameters": weights + buffers}
-    if "optimiser" in log.kinds:
-        always["optimiser"] = 2 * weights
-    kept = {kind: always[kind] + marks[1][kind] - marks[0][kind] for kind in MEMORY_KINDS}
-    left = always | {"gradients": weights}
-    grows = {"forward, embedding": (always,), "backward, layer": (kept, left), "backward, embedding": (left,),
-             "update": (left,)}  # fmt: skip
-    return tuple(
-        MemoryPoint(phase=phase, bytes_by_kind=at, layer_bytes=more)
-        for phase, at in highest.items()
-        for more in grows.get(phase, (kept,))
-    )
