@@ -134,7 +134,7 @@ def test_devices_lists_every_level_with_its_source() -> None:
 
 def test_a_size_from_memory_is_marked(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text(profile_text("t4").replace('source = "', 'source = "recalled, not checked; ', 3))
+    mine.write_text(profile_text("t4").replace('source = "', 'source = "recalled, not checked; '))
     assert "awaits its data sheet" in " ".join(run("devices", "--device", str(mine)).split())  # lines wrap anywhere
 
 
