@@ -58,6 +58,21 @@ def test_an_older_board_runs_the_kernels_it_has() -> None:
     assert single.memory.parts["attention"].to_json()["value"] < kept[1]
 
 
+def test_kernels_are_those_of_the_vendor() -> None:
+    assert predict(query(hardware="mi300x")).train.time.to_json()["value"] > 0
+    amd, nvidia = (
+        predict(query(hardware=name, mechanism="sliding_window", batch=8)) for name in ("mi300x", "h100-sxm")
+    )
+    assert amd.memory.parts["attention"].to_json()["value"] >= nvidia.memory.parts["attention"].to_json()["value"]
+    assert (
+        amd.train.launches > nvidia.train.launches
+    )  # blocks of products: no flash kernel for ROCm keeps to a band here
+    with pytest.raises(UserError, match="no flash kernel for device mps"):
+        predict(query(hardware="m2-max", precision="float32"))
+    mark = "attention is predicted as explicit products: torch's own kernels for mps were not looked at"
+    assert mark in predict(query(hardware="m2-max", mechanism="sdpa", precision="float32")).marks
+
+
 def test_a_file_of_the_user_s_own_is_treated_alike(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from dataclasses import replace\nfrom wattention.mechanisms import flash\n"

@@ -33,12 +33,12 @@ def flash_unavailable(device: str, dtype: str, head_dim: int) -> str | None:
     """Return why the flash kernel cannot run on a device type with a dtype and a head dim, or None where it can."""
     if device == "cpu":
         return None if dtype in _CPU_DTYPES else f"torch's CPU flash kernel has no {dtype} version"
-    if device == "cuda":
+    if device in ("cuda", "rocm"):
         if dtype not in _CUDA_DTYPES:
             return f"the CUDA flash kernel exists for float16 and bfloat16, not for {dtype}"
         if head_dim > _CUDA_HEAD_DIM_MAX:
             return f"the CUDA flash kernel holds at most {_CUDA_HEAD_DIM_MAX} features a head, not {head_dim}"
-        if cuda_capability() < 8.0:
+        if device == "cuda" and cuda_capability() < 8.0:
             return f"the CUDA flash kernel needs compute capability 8.0 or newer, not {cuda_capability():.1f}"
         return None
     return f"torch has no flash kernel for device {device}"

@@ -48,8 +48,19 @@ def _target(profile: HardwareProfile) -> tuple[str, float]:
     """The kind of device that kernels are chosen for, and its compute capability; boards from 8.0 on choose alike."""
     from wattention.mechanisms.target import NEWEST
 
-    kind, told = "cpu" if profile.kind == "cpu" else "cuda", profile.compute_capability
+    told = profile.compute_capability
+    kind = "cpu" if profile.kind == "cpu" else _KINDS.get(profile.vendor, "cuda")
     return kind, told.value if told is not None and told.value < 8.0 else NEWEST
+
+
+def _kernels_unknown(kind: str) -> tuple[str, ...]:
+    if kind in ("cpu", "cuda", "rocm"):
+        return ()
+    return (f"attention is predicted as explicit products: torch's own kernels for {kind} were not looked at",)
+
+
+_KINDS = {"NVIDIA": "cuda", "AMD": "rocm", "Apple": "mps", "Google": "xla"}
+"""What torch calls the accelerators of a vendor; a vendor that is not here is taken for CUDA."""
 
 
 def trace_model(query: PredictionQuery, profile: HardwareProfile) -> TracedModel:
@@ -98,7 +109,7 @@ def trace_model(query: PredictionQuery, profile: HardwareProfile) -> TracedModel
         doubled=traced("train", 2 * query.batch),
         parameters=model.parameters(cost.parameters),
         model_flop=dense + model.layers * (cost.forward_flop + cost.backward_flop),
-        marks=tuple(dict.fromkeys(mark for one in traces.values() for mark in one.marks)),
+        marks=(*dict.fromkeys(mark for one in traces.values() for mark in one.marks), *_kernels_unknown(target)),
     )
 
 

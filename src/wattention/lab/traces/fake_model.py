@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from wattention.core.specs import TrainingSpec
 from wattention.lab.training import Trainer
-from wattention.mechanisms.target import cuda_capability
+from wattention.mechanisms.target import cuda_capability, target_of
 from wattention.model.gpt2 import GPT2
 
 
@@ -134,7 +134,7 @@ def _cuda_attention(
     Flash: 16-bit floats, no mask, one head dim up to 256, which is filled up to a multiple of 8, compute capability 8.0
     or newer; knows shared heads. Memory-efficient: float16, float32, and bfloat16 from 8.0 on, head dims that are
     multiples of 16 bytes, as many heads of keys as of queries; rows of a mask are filled up to a multiple of 8. Else
-    the explicit kernel. On compute capability 9.0 and 10.x torch
+    the explicit kernel, and always on devices whose kernels nobody looked at. On compute capability 9.0 and 10.x torch
     2.11 and newer prefer cuDNN's kernel to flash (head dims that are multiples of 8): its operands and results have
     the same sizes, and flash stands for it here.
 
@@ -146,9 +146,10 @@ def _cuda_attention(
     if torch.is_autocast_enabled("cpu"):
         narrow = torch.get_autocast_dtype("cpu")
         query, key, value = (x.to(narrow) for x in (query, key, value))
+    known_kernels = target_of(query.device) not in ("mps", "xla")
     D, scale = query.shape[-1], query.shape[-1] ** -0.5 if scale is None else scale
     aten, modern = torch.ops.aten, cuda_capability() >= 8.0
-    half = query.element_size() == 2 and modern
+    half = query.element_size() == 2 and modern and known_kernels
     with torch.autocast("cpu", enabled=False):
         if half and attn_mask is None and D == value.shape[-1] <= 256 and not (is_causal and _is_oblong(query, key)):
             q, k, v = (nn.functional.pad(x, (0, -D % 8)) if D % 8 else x for x in (query, key, value))
@@ -156,7 +157,7 @@ def _cuda_attention(
             return out[..., :D]
         bias = None if attn_mask is None else _additive(attn_mask, query.dtype)
         aligned = all(x.shape[-1] * x.element_size() % 16 == 0 for x in (query, value))
-        known = query.element_size() <= 4 and (modern or query.dtype != torch.bfloat16)
+        known = known_kernels and query.element_size() <= 4 and (modern or query.dtype != torch.bfloat16)
         if aligned and known and query.shape[1] == key.shape[1]:
             if bias is not None:
                 bias = _mask_of_every_head(bias, query, key)

@@ -74,7 +74,7 @@ def trace(
         mechanism, config: its attention.
         tokens, batch: T and B; T is at most ``model.context``.
         precision: ``bfloat16`` runs under autocast.
-        target: kind of device to choose kernels for, ``cpu`` or ``cuda``.
+        target: kind of device to choose kernels for: ``cpu``, ``cuda``, ``rocm``, or another of torch's names.
         capability: its compute capability, for ``cuda``.
 
     Raises:
