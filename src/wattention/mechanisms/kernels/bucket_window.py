@@ -37,6 +37,7 @@ from wattention.mechanisms.kernels.rounds import (
     groups_of_heads,
     heads_at_a_time,
     in_one_row,
+    on_cpu,
 )
 from wattention.mechanisms.kernels.window import (
     BlockKernel,
@@ -105,17 +106,23 @@ class _BucketWindow(torch.autograd.Function):
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
         lse = torch.empty(B, H, T, dtype=wide, device=q.device)
         tokens = torch.empty(B, H, rounds, T, dtype=torch.int32, device=q.device)
-        scratch = _Scratch()
-        for part in groups_of_heads(q, T):
+        shared = _Scratch() if on_cpu(q) else None
+
+        def attend(part: tuple[int, slice]) -> None:
+            scratch = shared or _Scratch()
             tokens[part] = sort_by_bucket(bucket_ids(hashed[part], rotations))
             qs = _joined(q[part])
             qkv = (qs, keys_from_queries(qs), _joined(v[part]))
             orders = _rounds(tokens[part], buckets, earlier, q)
-            merged, merged_lse = next(orders).attend(qkv, scratch, kernel)
+            order = next(orders)
+            merged, merged_lse = order.attend(qkv, scratch, kernel)
             merged = merged.to(wide)
             for order in orders:
                 merged_lse = _merge(merged, merged_lse, *order.attend(qkv, scratch, kernel))
             out[part], lse[part] = merged.view(-1, T, D), merged_lse.view(-1, T)
+
+        for part in groups_of_heads(q, T, leave_nothing=shared is None):
+            attend(part)
         ctx.save_for_backward(q, v, out, lse, tokens)
         ctx.buckets, ctx.earlier, ctx.kernel = buckets, earlier, kernel
         return out
@@ -127,8 +134,10 @@ class _BucketWindow(torch.autograd.Function):
         q, v, out, lse, tokens = ctx.saved_tensors
         T, D = q.shape[2:]
         dq, dv = torch.empty_like(q), torch.empty_like(v)
-        scratch = _Scratch()
-        for part in groups_of_heads(q, T):
+        shared = _Scratch() if on_cpu(q) else None
+
+        def pull_back(part: tuple[int, slice]) -> None:
+            scratch = shared or _Scratch()
             qs = _joined(q[part])
             inputs = (qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g)))
             sums = torch.zeros(3, *qs.shape, dtype=lse.dtype, device=q.device)
@@ -137,11 +146,17 @@ class _BucketWindow(torch.autograd.Function):
             dqs, dks, dvs = sums
             dq[part] = (dqs + _pull_back_keys(qs.to(lse.dtype), dks)).view(-1, T, D)
             dv[part] = dvs.view(-1, T, D)
+
+        for part in groups_of_heads(q, T, leave_nothing=shared is None):
+            pull_back(part)
         return dq, dv, None, None, None
 
 
 class _Scratch:
-    """Buffers that every round writes anew: fresh memory costs the zeroing of its pages, in every round again."""
+    """Buffers that every round writes anew: fresh memory costs the zeroing of its pages, in every round again.
+
+    On a CPU all groups of heads share them; a GPU's allocator keeps what is freed, and each group has its own.
+    """
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}

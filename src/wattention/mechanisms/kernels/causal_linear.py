@@ -96,10 +96,14 @@ class _CausalLinear(torch.autograd.Function):
         B, H, T, D = q.shape
         y = torch.empty(B, T, H, D, dtype=v.dtype, device=v.device).transpose(1, 2)
         denominator = torch.empty(B, H, T, dtype=accumulator(v.dtype), device=v.device)
-        for part in groups_of_heads(q, T):
+
+        def attend(part: tuple[int, slice]) -> None:
             qs, ks, vs = feature_map.apply(_wide(q[part])), feature_map.apply(_wide(k[part])), _wide(v[part])
             numerator, denominator[part] = causal_sums(qs, ks, vs)
             y[part] = numerator.div_(denominator[part].add_(eps).unsqueeze(-1))
+
+        for part in groups_of_heads(q, T):
+            attend(part)
         ctx.save_for_backward(q, k, v, y, denominator)
         ctx.feature_map = feature_map
         return y
@@ -112,13 +116,17 @@ class _CausalLinear(torch.autograd.Function):
         T = q.shape[2]
         phi: FeatureMap = ctx.feature_map
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
-        for part in groups_of_heads(q, T):
+
+        def pull_back(part: tuple[int, slice]) -> None:
             wide_q, wide_k = _wide(q[part]), _wide(k[part])
             qs, ks = phi.apply(wide_q), phi.apply(wide_k)
             gs = _wide(g[part]) / denominator[part].unsqueeze(-1)
             hs = (gs * y[part]).sum(-1).neg_()
             dqs, dks, dv[part] = _backward(qs, ks, _wide(v[part]), gs, hs)
             dq[part], dk[part] = phi.pull_back(wide_q, qs, dqs), phi.pull_back(wide_k, ks, dks)
+
+        for part in groups_of_heads(q, T):
+            pull_back(part)
         return dq, dk, dv, None, None
 
 

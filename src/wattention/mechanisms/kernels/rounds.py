@@ -39,9 +39,17 @@ def rounds_counted_by(repeating: Repeating) -> Iterator[None]:
         _REPEATING.reset(token)
 
 
-def alike(rounds: Sequence[Round]) -> Iterator[Round]:
-    """Yield the rounds of a loop that all run the same operators on the same sizes and write in place."""
+def alike(rounds: Sequence[Round], *, leave_nothing: bool = False) -> Iterator[Round]:
+    """Yield the rounds of a loop that all run the same operators on the same sizes and write in place.
+
+    Where a round leaves nothing behind that adds to the peak of the next one (its body is a function, whose variables
+    end with it), one round tells as much as two.
+    """
     repeating = _REPEATING.get()
+    if repeating is not None and leave_nothing:
+        with repeating(len(rounds)):
+            yield rounds[0]
+        return
     if repeating is None or len(rounds) < 3:
         yield from rounds
         return
@@ -58,15 +66,15 @@ def in_one_row(x: Tensor) -> Tensor:
     return x if on_cpu(x) else x.reshape(1, -1, *x.shape[2:])
 
 
-def groups_of_heads(x: Tensor, tokens: int) -> Iterator[tuple[int, slice]]:
+def groups_of_heads(x: Tensor, tokens: int, *, leave_nothing: bool = True) -> Iterator[tuple[int, slice]]:
     """Yield the indices (row, heads) of the parts of x (B, H, ...) to work on at a time.
 
     ``tokens`` of each head are worked on: on a CPU as many heads as its cache holds, elsewhere as many as fill a device
-    without much memory for what is between.
+    without much memory for what is between. ``leave_nothing`` is as in :func:`alike`.
     """
     B, H = x.shape[:2]
     group = heads_at_a_time(H, tokens, CPU_GROUP_TOKENS if on_cpu(x) else DEVICE_GROUP_TOKENS)
-    for first in alike(range(0, B * H, group)):
+    for first in alike(range(0, B * H, group), leave_nothing=leave_nothing):
         yield first // H, slice(first % H, first % H + group)
 
 

@@ -121,12 +121,16 @@ class _Window(torch.autograd.Function):
         q, k, v = (rows_contiguous(x) for x in (q, k, v))
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
         lse = torch.empty(B, H, T, dtype=accumulator(q.dtype), device=q.device)
-        for part, piece, mask in _parts(q, window):
+
+        def attend(part: tuple[int, slice], piece: Piece, mask: Tensor | None) -> None:
             block_out, block_lse = block_forward(
                 queries_of(q[part], piece), keys_of(k[part], piece), keys_of(v[part], piece), mask, kernel
             )
             queries_of(out[part], piece).copy_(block_out)
             queries_of(lse[part].unsqueeze(-1), piece).copy_(block_lse.unsqueeze(-1))
+
+        for part, piece, mask in _parts(q, window):
+            attend(part, piece, mask)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.window, ctx.kernel = window, kernel
         return out
@@ -139,7 +143,8 @@ class _Window(torch.autograd.Function):
         g = rows_contiguous(g)
         dq = torch.empty_like(q)
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
-        for part, piece, mask in _parts(q, ctx.window):
+
+        def pull_back(part: tuple[int, slice], piece: Piece, mask: Tensor | None) -> None:
             saved = Saved(
                 q=queries_of(q[part], piece),
                 k=keys_of(k[part], piece),
@@ -151,6 +156,9 @@ class _Window(torch.autograd.Function):
             queries_of(dq[part], piece).copy_(block_dq)
             add_overlapping(dk[part], block_dk, piece)
             add_overlapping(dv[part], block_dv, piece)
+
+        for part, piece, mask in _parts(q, ctx.window):
+            pull_back(part, piece, mask)
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None
 
 
