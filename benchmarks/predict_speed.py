@@ -43,8 +43,9 @@ def main() -> None:
             lengths = [seconds_of(mechanism, tokens + 64 * place, hardware, precision) for tokens in LENGTHS]
             devices = [seconds_of(mechanism, LENGTHS[0] + 64 * place, device, precision) for device in others]
             again = [seconds_of(mechanism, LENGTHS[0] + 64 * place, hardware, precision) for _ in range(5)]
-            times = {"new_length": statistics.median(lengths), "new_length_worst": max(lengths),
-                     "new_device": statistics.median(devices), "again": statistics.median(again)}  # fmt: skip
+            times = {"new_length": statistics.median(lengths), "new_length_best": min(lengths),
+                     "new_length_worst": max(lengths), "new_device": statistics.median(devices),
+                     "again": statistics.median(again)}  # fmt: skip
             result[hardware][mechanism] = times
             print(
                 f"{hardware:<11}{mechanism:<16}",
