@@ -2,8 +2,8 @@
 
 Kernels work on a few heads at a time, so that what they need in between stays in cache, or small. A trace of a model
 (``lab/traces/``) runs two rounds of such a loop: the first as itself, the second for all that follow, which find in
-memory what a round before them left. It must be told which loops these are; and every round must write its results in
-place: a list of them would come out too short.
+memory what a round before them left; or one, where a round leaves nothing. It must be told which loops these are; and
+every round must write its results in place: a list of them would come out too short.
 """
 
 from __future__ import annotations
