@@ -72,9 +72,7 @@ def flash_band(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     q, k, v (B, H, T, D) -> (B, H, T, D), a view of a contiguous (B, T, H, D) tensor. Tiles outside are skipped.
     """
     T, D = q.shape[2:]
-    short = -D % _CUDA_HEAD_DIM_STEP
-    if short:
-        q, k, v = pad(q, (0, short)), pad(k, (0, short)), pad(v, (0, short))
+    q, k, v = _filled_up(q, k, v)
     kernel = torch.ops.aten._flash_attention_forward
     out: Tensor = kernel(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, None, T, T, 0.0, True, False,
@@ -94,10 +92,13 @@ def _on_cpu(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 
 def _on_cuda(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    T, D = q.shape[2], q.shape[3]
-    short = -D % _CUDA_HEAD_DIM_STEP
-    if short:
-        q, k, v = pad(q, (0, short)), pad(k, (0, short)), pad(v, (0, short))
+    T, D = q.shape[2:]
     kernel = torch.ops.aten._scaled_dot_product_flash_attention
-    out: Tensor = kernel(q, k, v, 0.0, T > 1, False, scale=scale)[0]
+    out: Tensor = kernel(*_filled_up(q, k, v), 0.0, T > 1, False, scale=scale)[0]
     return out[..., :D]
+
+
+def _filled_up(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Fill one head dim up to what the CUDA kernel takes; zeros add nothing to a score."""
+    short = -q.shape[-1] % _CUDA_HEAD_DIM_STEP
+    return (pad(q, (0, short)), pad(k, (0, short)), pad(v, (0, short))) if short else (q, k, v)

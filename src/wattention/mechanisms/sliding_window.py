@@ -170,7 +170,7 @@ def cost(shape: AttentionShape, config: SlidingWindowConfig, bytes_per_element: 
     window = window_tokens(shape, config)
     projections = 2 * B * T * C * 4 * C
     product_model = 2 * B * H * D * band_pairs(T, window)
-    in_blocks = band_unavailable(target_of(torch.device("cpu")), _FLOATS.get(bytes_per_element, ""), D) is not None
+    in_blocks = band_unavailable(target_of(), _FLOATS.get(bytes_per_element, ""), D) is not None
     product_hardware = 2 * B * H * D * (multiplied_pairs if in_blocks else band_pairs)(T, window)
     return Cost(
         parameters=4 * C * C + 4 * C,

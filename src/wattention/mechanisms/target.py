@@ -15,14 +15,18 @@ import torch
 
 NEWEST = 99.0
 """A compute capability that lacks nothing."""
+KERNELS_UNKNOWN = frozenset({"mps", "xla"})
+"""Kinds of devices whose attention kernels nobody looked at: explicit products stand for them in a trace."""
 
 _TARGET: ContextVar[tuple[str, float] | None] = ContextVar("wattention_target", default=None)
 
 
-def target_of(device: torch.device) -> str:
-    """Return the kind of device to choose kernels for: that of ``device``, or the one a trace asks for."""
+def target_of(device: torch.device | None = None) -> str:
+    """Return the kind of device to choose kernels for: the one a trace asks for, that of ``device``, or a CPU."""
     told = _TARGET.get()
-    return device.type if told is None else told[0]
+    if told is not None:
+        return told[0]
+    return "cpu" if device is None else device.type
 
 
 def cuda_capability() -> float:

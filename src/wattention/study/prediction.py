@@ -54,7 +54,9 @@ def _target(profile: HardwareProfile) -> tuple[str, float]:
 
 
 def _kernels_unknown(kind: str) -> tuple[str, ...]:
-    if kind in ("cpu", "cuda", "rocm"):
+    from wattention.mechanisms.target import KERNELS_UNKNOWN
+
+    if kind not in KERNELS_UNKNOWN:
         return ()
     return (f"attention is predicted as explicit products: torch's own kernels for {kind} were not looked at",)
 

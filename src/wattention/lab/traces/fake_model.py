@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from wattention.core.specs import TrainingSpec
 from wattention.lab.training import Trainer
-from wattention.mechanisms.target import cuda_capability, target_of
+from wattention.mechanisms.target import KERNELS_UNKNOWN, cuda_capability, target_of
 from wattention.model.gpt2 import GPT2
 
 
@@ -146,7 +146,7 @@ def _cuda_attention(
     if torch.is_autocast_enabled("cpu"):
         narrow = torch.get_autocast_dtype("cpu")
         query, key, value = (x.to(narrow) for x in (query, key, value))
-    known_kernels = target_of(query.device) not in ("mps", "xla")
+    known_kernels = target_of(query.device) not in KERNELS_UNKNOWN
     D, scale = query.shape[-1], query.shape[-1] ** -0.5 if scale is None else scale
     aten, modern = torch.ops.aten, cuda_capability() >= 8.0
     half = query.element_size() == 2 and modern and known_kernels

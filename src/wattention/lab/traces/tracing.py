@@ -48,8 +48,6 @@ from wattention.mechanisms.target import NEWEST, traced_for
 from wattention.model.gpt2 import GPT2
 
 Workload = Literal["train", "prefill", "decode"]
-
-
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -96,9 +94,10 @@ def traces(
         trace_on, training, model, size=(batch, tokens), precision=precision, target=target, capability=capability
     )
     failed: Exception
-    for tensors in (SizesOnly(_examined_for(target)), FakeTensorMode()):
+    sized = partial(SizesOnly, _examined_for(target))
+    for tensors in (sized, FakeTensorMode):  # made only when asked for
         try:
-            return run(tensors, mechanism, config)
+            return run(tensors(), mechanism, config)
         except UserError:
             raise
         except Exception as error:  # whatever a program does that depends on numbers it does not have here
@@ -114,7 +113,7 @@ def traces(
         )
         return replace(found, operators=(*found.operators, *layers), marks=(mark,))
 
-    without = run(SizesOnly(_examined_for(target)), record, config)
+    without = run(sized(), record, config)
     return {workload: with_record(workload, found) for workload, found in without.items()}
 
 

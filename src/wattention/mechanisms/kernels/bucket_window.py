@@ -31,8 +31,6 @@ from torch.nn.functional import pad
 from wattention.mechanisms.kernels.hashing import bucket_ids
 from wattention.mechanisms.kernels.precision import accumulator, without_autocast
 from wattention.mechanisms.kernels.rounds import (
-    CPU_GROUP_TOKENS,
-    DEVICE_GROUP_TOKENS,
     alike,
     groups_of_heads,
     heads_at_a_time,
@@ -282,9 +280,8 @@ def joined_pairs(batch: int, heads: int, tokens: int, earlier: int) -> int:
 
     On a CPU, unless :func:`~wattention.mechanisms.target.traced_for` says where: the groups of heads differ.
     """
-    rows, in_a_row, most = batch, heads, CPU_GROUP_TOKENS
-    if target_of(torch.device("cpu")) != "cpu":
-        rows, in_a_row, most = 1, batch * heads, DEVICE_GROUP_TOKENS
-    group = heads_at_a_time(in_a_row, tokens, most)
+    here = target_of() == "cpu"
+    rows, in_a_row = (batch, heads) if here else (1, batch * heads)
+    group = heads_at_a_time(in_a_row, tokens, on_cpu=here)
     piece = _blocks(group * tokens, earlier)
     return rows * in_a_row // group * piece.blocks * piece.queries * piece.keys

@@ -31,7 +31,7 @@ _REPEATING: ContextVar[Repeating | None] = ContextVar("wattention_repeating", de
 
 @contextmanager
 def rounds_counted_by(repeating: Repeating) -> Iterator[None]:
-    """Run two rounds of every loop over :func:`alike`, the second one for all that follow."""
+    """Run one or two rounds of every loop over :func:`alike`, and let them count for all."""
     token = _REPEATING.set(repeating)
     try:
         yield
@@ -73,14 +73,15 @@ def groups_of_heads(x: Tensor, tokens: int, *, leave_nothing: bool = True) -> It
     without much memory for what is between. ``leave_nothing`` is as in :func:`alike`.
     """
     B, H = x.shape[:2]
-    group = heads_at_a_time(H, tokens, CPU_GROUP_TOKENS if on_cpu(x) else DEVICE_GROUP_TOKENS)
+    group = heads_at_a_time(H, tokens, on_cpu=on_cpu(x))
     for first in alike(range(0, B * H, group), leave_nothing=leave_nothing):
         yield first // H, slice(first % H, first % H + group)
 
 
-def heads_at_a_time(heads: int, tokens: int, group_tokens: int) -> int:
-    """Return the most heads that divide all of them and have at most so many tokens together, at least 1."""
-    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * tokens <= group_tokens))
+def heads_at_a_time(heads: int, tokens: int, *, on_cpu: bool) -> int:
+    """Return the most heads that divide all of them and have at most a group's tokens together, at least 1."""
+    most = CPU_GROUP_TOKENS if on_cpu else DEVICE_GROUP_TOKENS
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * tokens <= most))
 
 
 def on_cpu(x: Tensor) -> bool:

@@ -71,8 +71,7 @@ def multiplied_pairs(tokens: int, window: int) -> int:
     By the CPU's kernel, unless :func:`~wattention.mechanisms.target.traced_for` names a device with the other one.
     """
     first, *others = pieces(tokens, window)
-    flash = block_kernel(torch.device("cpu")) == "flash"
-    causal = tiled_causal_pairs(first.queries) if flash else first.queries * first.keys
+    causal = tiled_causal_pairs(first.queries) if target_of() == "cpu" else first.queries * first.keys
     return causal + sum(p.blocks * p.queries * p.keys for p in others)
 
 
