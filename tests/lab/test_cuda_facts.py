@@ -22,7 +22,7 @@ from wattention.lab.conformance import accounting, gate
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
 from wattention.lab.failures import is_out_of_memory
 from wattention.lab.traces.fake_model import CudaChoices
-from wattention.lab.traces.operator_facts import operator_facts
+from wattention.lab.traces.operator_facts import facts_of_tensors
 from wattention.lab.traces.tracing import trace
 from wattention.mechanisms.base import MECHANISMS
 from wattention.mechanisms.costs import tiled_causal_pairs
@@ -211,7 +211,7 @@ def test_a_mask_that_is_not_square_lies_where_the_kernel_puts_it(kernel: str, pa
     q, k = on_meta(1, 1, 3, D), on_meta(1, 1, 8, D)
     extra: tuple[Any, ...] = (None, True, 0.0, True) if kernel == "efficient" else (0.0, True, False)
     operator = getattr(ATEN, f"_scaled_dot_product_{kernel}_attention").default
-    facts = operator_facts(operator, (q, k, k, *extra), {}, operator(q, k, k, *extra), target="cuda")
+    facts = facts_of_tensors(operator, (q, k, k, *extra), {}, operator(q, k, k, *extra), target="cuda")
     assert facts.flop == 2 * 2 * pairs * D
 
 

@@ -15,7 +15,8 @@ from wattention.core.errors import UserError
 from wattention.core.shapes import AttentionShape
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.data.batches import Batch
-from wattention.lab.traces.operator_facts import distinct_bytes, sum_of_causal_pairs
+from wattention.lab.traces.described import described
+from wattention.lab.traces.operator_facts import sum_of_causal_pairs
 from wattention.lab.traces.tracing import trace, traces
 from wattention.lab.training import Trainer
 from wattention.mechanisms import flash
@@ -132,8 +133,8 @@ def test_a_mechanism_that_looks_at_its_numbers_is_known_by_its_record() -> None:
 
 
 def test_expanded_tensors_count_what_lies_in_memory() -> None:
-    assert distinct_bytes(torch.zeros(1, 8).expand(1000, 8)) == 32
-    assert distinct_bytes(torch.zeros(0, 3)) == 0
+    assert described(torch.zeros(1, 8).expand(1000, 8)).distinct_bytes == 32
+    assert described(torch.zeros(0, 3)).distinct_bytes == 0
     assert sum_of_causal_pairs(3, 3) == 6
     assert sum_of_causal_pairs(1, 5) == 1
 

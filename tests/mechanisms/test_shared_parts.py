@@ -29,14 +29,26 @@ def test_cache_holds_what_was_appended_in_order(chunks: list[int]) -> None:
 def test_cache_reserves_geometrically() -> None:
     cache, stores = GrowingCache(), set()
     for _ in range(1000):
-        (held,) = cache.append(torch.zeros(1, 1, 1, 1))
-        stores.add(held.untyped_storage().nbytes())
-    assert stores == {4 * tokens for tokens in (64, 128, 256, 512, 1024)}
+        cache.append(torch.zeros(1, 1, 1, 1))
+        stores.add(cache.held()[0].untyped_storage().nbytes())
+    assert stores == {4 * tokens for tokens in (65, 130, 260, 520, 1040)}
+
+
+def test_the_tokens_after_a_prompt_find_room() -> None:
+    cache = GrowingCache()
+    prompt = torch.randn(2, 3, 100, 4)
+    (first,) = cache.append(prompt)
+    store = cache.held()[0].untyped_storage().data_ptr()
+    (held,) = cache.append(prompt[:, :, :64])
+    assert first is prompt
+    assert held.untyped_storage().data_ptr() == store
+    assert torch.equal(held, torch.cat([prompt, prompt[:, :, :64]], dim=2))
 
 
 def test_cache_takes_the_dtype_of_its_tokens_and_cuts_the_graph() -> None:
     cache = GrowingCache()
-    (held,) = cache.append(torch.zeros(1, 2, 3, dtype=torch.bfloat16, requires_grad=True))
+    cache.append(torch.zeros(1, 2, 3, dtype=torch.bfloat16, requires_grad=True))
+    (held,) = cache.held()
     assert held.dtype == torch.bfloat16
     assert not held.requires_grad
     assert cache.nbytes == 12

@@ -23,7 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.operator_probes import Call, Probe, attention_probes, memory_probes, product_probes
-from wattention.lab.traces.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.traces.described import tensors_in
+from wattention.lab.traces.operator_facts import OperatorFacts, facts_of_tensors
 from wattention.lab.traces.tracing import trace
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import MECHANISMS
@@ -62,10 +63,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        facts = operator_facts(func, args, kwargs or {}, out, target="cpu")
+        facts = facts_of_tensors(func, args, kwargs or {}, out, target="cpu")
         if facts.kind != "view":
             self.seen.append(facts)
-            self.operand_bytes = sum(t.nbytes for t in tensors_of((args, tuple((kwargs or {}).values()))))
+            self.operand_bytes = sum(t.nbytes for t in tensors_in((args, tuple((kwargs or {}).values()))))
         return out
 
 

@@ -1,7 +1,8 @@
 """What decoding keeps: tensors that grow along the token axis, reserved geometrically so that a step copies nothing.
 
 Appending one token to a plain ``torch.cat`` cache copies the whole cache, T^2 / 2 words over a generation. Doubling
-the reserve copies each word at most twice in total. ``nbytes`` counts the tokens held, never the reserve.
+the reserve copies each word at most twice in total, and a prompt comes with room for the first tokens after it.
+``nbytes`` counts the tokens held, never the reserve.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_FIRST_RESERVE_TOKENS = 64
+_SPARE_TOKENS = 64
 
 
 class GrowingCache:
@@ -38,14 +39,17 @@ class GrowingCache:
         return tuple(store.narrow(-2, 0, self._length) for store in self._stores)
 
     def append(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Append tensors (..., T, features) and return views of all tokens held, each (..., S, features)."""
-        end = self._length + new[0].shape[-2]
+        """Append tensors (..., T, features) and return all tokens held, each (..., S, features).
+
+        They are views of the store; the first tokens are returned as they came, which may be denser.
+        """
+        first, end = self._length == 0, self._length + new[0].shape[-2]
         if not self._stores or end > self._stores[0].shape[-2]:
-            self._reserve(max(end, 2 * self._length, _FIRST_RESERVE_TOKENS), new)
+            self._reserve(max(end + _SPARE_TOKENS, 2 * self._length), new)
         for store, part in zip(self._stores, new, strict=True):
             store.narrow(-2, self._length, part.shape[-2]).copy_(part.detach())
         self._length = end
-        return self.held()
+        return new if first else self.held()
 
     def _reserve(self, tokens: int, like: tuple[Tensor, ...]) -> None:
         held = self.held()

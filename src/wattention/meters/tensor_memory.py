@@ -103,9 +103,17 @@ def live_tensor_bytes(device_type: str) -> int:
                 # a distributed tensor wraps a local one, which is in the list too, and has no storage of its own
                 if tensor is not None and tensor.layout is torch.strided and not hasattr(tensor, "_local_tensor"):
                     storage = tensor.untyped_storage()
-                    storages[storage.data_ptr()] = storage.nbytes()
-    storages.pop(0, None)  # nowhere: tensors that are traced have a size and no contents
+                    storages[_address(storage)] = storage.nbytes()
+    storages.pop(0, None)
     return sum(storages.values())
+
+
+def _address(storage: Any) -> int:
+    """Return where a storage lies, 0 where it has a size and no contents, as of tensors that are traced."""
+    try:
+        return int(storage.data_ptr())
+    except RuntimeError:
+        return 0
 
 
 def _changes_inside_mark(events: Iterable[Any]) -> list[int] | None:

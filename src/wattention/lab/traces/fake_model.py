@@ -29,9 +29,16 @@ class FakeGPT2(GPT2):
 class FakeTrainer(Trainer):
     """The trainer itself, with batches that have no contents."""
 
-    def __init__(self, model: GPT2, spec: TrainingSpec, shape: tuple[int, int]) -> None:
-        self._shape = shape
+    _shape = (0, 0)
+
+    def __init__(self, model: GPT2, spec: TrainingSpec) -> None:
         super().__init__(model, _NoBatches(), spec)  # type: ignore[arg-type]
+
+    def step_of(self, shape: tuple[int, int]) -> None:
+        """Take a step on a batch of this shape (B, T), as if it were the first."""
+        self._shape, self.next_step = shape, 0
+        self.step()
+        self._last = None
 
     def _to_device(self, batch: Any) -> tuple[Tensor, Tensor]:
         return no_tokens(self._shape), no_tokens(self._shape)
@@ -56,6 +63,15 @@ _IN_FLOAT32 = frozenset({"softmax", "log_softmax", "logsumexp", "layer_norm", "r
 """What CUDA's autocast computes in float32 and the CPU's does not, as far as attention layers use it."""
 
 
+_CHANGED = {
+    func: name
+    for name in (*_IN_FLOAT32, "scaled_dot_product_attention")
+    for place in (torch, Tensor, nn.functional)
+    if (func := getattr(place, name, None)) is not None
+}
+"""Under all the names they are called by."""
+
+
 class CudaChoices(TorchFunctionMode):
     """What torch does differently on CUDA: the attention kernel, the RMSNorm kernel, and autocast to float32.
 
@@ -64,15 +80,15 @@ class CudaChoices(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is nn.functional.scaled_dot_product_attention:
+        kwargs = kwargs or {}
+        name = _CHANGED.get(func)
+        if name is None:
+            return func(*args, **kwargs)
+        if name == "scaled_dot_product_attention":
             return _cuda_attention(*args, **kwargs)
-        name = getattr(func, "__name__", "")
         if name in _IN_FLOAT32 and torch.is_autocast_enabled("cpu") and args and _is_narrow(args[0]):
             args = (args[0].float(), *args[1:])
-        if name == "rms_norm":
-            return _one_kernel_norm(*args, **kwargs)
-        return func(*args, **kwargs)
+        return _one_kernel_norm(*args, **kwargs) if name == "rms_norm" else func(*args, **kwargs)
 
 
 def _is_narrow(x: Any) -> bool:

@@ -9,14 +9,14 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from wattention.core.operators import Kind
+from wattention.lab.traces.described import Described, described, descriptions_in
 from wattention.mechanisms.costs import tiled_causal_pairs
 from wattention.mechanisms.kernels.window import band_pairs
 
@@ -46,32 +46,38 @@ class OperatorFacts(NamedTuple):
     written_bytes: int
 
 
-def operator_facts(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, *, target: str) -> Any:
-    """Return the :class:`OperatorFacts` of a call.
+def facts_of_tensors(func: Any, args: Any, kwargs: Any, out: Any, *, target: str) -> OperatorFacts:
+    """Return the facts of a call from its tensors; see :func:`operator_facts`."""
+    return operator_facts(func, described(args), described(kwargs), described(out), target=target)
+
+
+def operator_facts(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, *, target: str
+) -> OperatorFacts:
+    """Return the facts of a call.
 
     Args:
         func: torch's overload.
-        args, kwargs, out: what it was given and returned.
+        args, kwargs, out: what it was given and returned, with descriptions in place of tensors.
         target: kind of device it is meant for; tiles of fused kernels differ.
     """
     signature = _signature(func)
     name = signature.name
-    tensors = tuple(tensors_of((*args, *kwargs.values())))
-    results = tuple(tensors_of(out))
+    tensors = tuple(descriptions_in((*args, *kwargs.values())))
+    results = tuple(descriptions_in(out))
     dtype = _dtype_name((*tensors, *results))
     if signature.is_view:
         return OperatorFacts(name, "view", dtype, (), 0, 0, 0)
     read, written = _touched(signature, args, kwargs, results)
     if name in _PRODUCTS:
         first, second = (args[place] for place in _PRODUCTS[name])
-        batch = first.shape[0] if first.dim() == 3 else 1
+        batch = first.shape[0] if len(first.shape) == 3 else 1
         m, k, n = first.shape[-2], first.shape[-1], second.shape[-1]
         return OperatorFacts(name, "matmul", dtype, (batch, m, n, k), 2 * batch * m * n * k, read, written)
     if name.startswith((_ATTENTION, _FLASH)) and name != "_scaled_dot_product_attention_math":
         return _attention_facts(func, name, dtype, args, kwargs, (read, written), target)
-    largest = max((*tensors, *results), key=lambda t: t.numel(), default=None)
-    dims = () if largest is None else tuple(largest.shape)
-    return OperatorFacts(name, "memory", dtype, dims, 0, read, written)
+    largest = max((*tensors, *results), key=lambda t: t.numel, default=None)
+    return OperatorFacts(name, "memory", dtype, largest.shape if largest else (), 0, read, written)
 
 
 class _Signature(NamedTuple):
@@ -99,37 +105,20 @@ def _dtype_word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors inside nested tuples and lists."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from tensors_of(part)
-
-
-def _dtype_name(tensors: tuple[Tensor, ...]) -> str:
+def _dtype_name(tensors: tuple[Described, ...]) -> str:
     """Name the dtype of the first floating tensor, or of the first one."""
     floating = next((t for t in tensors if t.dtype.is_floating_point), None)
     chosen = floating if floating is not None else next(iter(tensors), None)
     return "none" if chosen is None else _dtype_word(chosen.dtype)
 
 
-def distinct_bytes(x: Tensor) -> int:
-    """Bytes of the distinct elements a tensor refers to; expanded dimensions count once."""
-    size = x.element_size()
-    for length, stride in zip(x.shape, x.stride(), strict=True):
-        size *= length if stride or length == 0 else 1
-    return size
-
-
 def _touched(
-    signature: _Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Tensor, ...]
+    signature: _Signature, args: Sequence[Any], kwargs: Mapping[str, Any], results: tuple[Described, ...]
 ) -> tuple[int, int]:
     """Bytes read and written."""
     name = signature.name
-    read: list[Tensor] = []
-    mutated: list[Tensor] = []
+    read: list[Described] = []
+    mutated: list[Described] = []
     for place, (argument, by_name, writes) in enumerate(signature.arguments):
         if argument in kwargs:
             value = kwargs[argument]
@@ -137,26 +126,29 @@ def _touched(
             value = args[place]
         else:
             continue
-        found = list(tensors_of(value))
+        found = list(descriptions_in(value))
         if writes:
             mutated += found
         if not writes or not (by_name or name in _WRITTEN_ONLY):
             read += found
     if name in _LOOKUPS:
-        gathered = sum(map(distinct_bytes, results))
-        return gathered + sum(distinct_bytes(t) for t in read[1:]), gathered
+        gathered = _bytes(results)
+        return gathered + _bytes(read[1:]), gathered
     if name in _SCATTERS:
-        given = sum(distinct_bytes(t) for t in read[1:])
+        given = _bytes(read[1:])
         return 2 * given, given
-    fresh = [] if mutated else list(results)
-    return sum(map(distinct_bytes, read)), sum(map(distinct_bytes, (*mutated, *fresh)))
+    return _bytes(read), _bytes(mutated or results)
+
+
+def _bytes(tensors: Sequence[Described]) -> int:
+    return sum([tensor.distinct_bytes for tensor in tensors])
 
 
 def _attention_facts(
     func: Any,
     name: str,
     dtype: str,
-    args: tuple[Any, ...],
+    args: Sequence[Any],
     kwargs: Mapping[str, Any],
     touched: tuple[int, int],
     target: str,
@@ -165,7 +157,7 @@ def _attention_facts(
              for i, a in enumerate(func._schema.arguments)}  # fmt: skip
     q, k, v = named["query"], named["key"], named["value"]
     if name.startswith(_FLASH):
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        q, k, v = (x.transposed(1, 2) for x in (q, k, v))
     batch, heads, queries, key_dim = q.shape
     kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
     causal, before = bool(named["is_causal"]), named.get("window_size_left")

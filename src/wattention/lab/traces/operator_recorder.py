@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,12 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.operators import MemoryKind, Part, Stage
-from wattention.lab.traces.operator_facts import OperatorFacts, operator_facts, tensors_of
+from wattention.lab.traces.described import tensors_in
+from wattention.lab.traces.operator_facts import OperatorFacts, facts_of_tensors
 from wattention.lab.traces.sized_tensor import NOT_OPERATORS, SizesOnly, is_composite
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where in the model an operator belongs; ``in_layer`` where it is one of every layer."""
 
     part: Part
@@ -63,6 +63,8 @@ class Recorder:
         self.boundaries: list[tuple[int, Place]] = []
         self.layer_storages: set[int] = set()
         """Parameters of the layer, their gradients and moments."""
+        self.left_bytes = 0
+        """What came and was still alive when the recorder was closed."""
         self._times = 1
         self._storages: dict[int, tuple[int, Any]] = {}
         self._sequence: list[int] = []
@@ -76,8 +78,9 @@ class Recorder:
                 self.log.operators[share, place, self.stage] += self._times
         else:
             self.log.operators[facts, self.place, self.stage] += self._times
-        if facts.kind != "view" or "empty" in facts.name:
-            for tensor in tensors_of(out):
+        in_place = facts.name.endswith("_")
+        if not in_place and (facts.kind != "view" or "empty" in facts.name):
+            for tensor in tensors_in(out):
                 self.track(tensor, self._kind_here())
 
     def enter(self, place: Place) -> None:
@@ -113,6 +116,10 @@ class Recorder:
 
     def close(self) -> None:
         """Follow storages no longer: what is freed from here on is not of the step."""
+        numbers = [number for number, _ in self._storages.values()]
+        self.left_bytes = sum(
+            self.log.sizes[n] for n in numbers if self.log.kinds[n] not in ("parameters", "optimiser")
+        )
         self._storages.clear()
 
     def retag(self, tensor: Tensor, kind: MemoryKind) -> None:
@@ -147,7 +154,7 @@ class Recorder:
     def _shares(self, facts: OperatorFacts, args: Any) -> Iterator[tuple[OperatorFacts, Place]]:
         """Split an operator over the parameters of all layers, so that it grows with them."""
         sizes: Counter[bool] = Counter()
-        for tensor in tensors_of(args):
+        for tensor in tensors_in(args):
             sizes[tensor.untyped_storage()._cdata in self.layer_storages] += tensor.nbytes
         total = sum(sizes.values()) or 1
         for in_layer, size in sizes.items() or ((False, 1),):
@@ -184,5 +191,5 @@ class _Above(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
-        self._recorder.saw(operator_facts(func, args, kwargs, out, target=self._target), args, out)
+        self._recorder.saw(facts_of_tensors(func, args, kwargs, out, target=self._target), args, out)
         return out

@@ -9,7 +9,7 @@ that stand for the sizes, so that a length nobody asked about before is answered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -17,18 +17,10 @@ import torch
 import torch._meta_registrations  # the meta kernels that torch writes in Python; importing torch leaves them out
 from torch import Tensor
 
-Examine = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Any]
-"""What else to tell of a call from its sizes: (operator, args, kwargs, result), all on the meta device."""
+from wattention.lab.traces.described import Described
 
-
-class Described(NamedTuple):
-    """A tensor as its metadata; where it lies in its storage is 0, 0 where that does not matter."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    offset: int
-    storage_bytes: int
+Examine = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
+"""What else to tell of a call from its sizes: (operator, args, kwargs, result), tensors as their descriptions."""
 
 
 class Value(NamedTuple):
@@ -62,15 +54,31 @@ def outcome(func: Any, call: Call, named: Named, examine: Examine | None) -> tup
     Raises:
         NotImplementedError: for what descriptions do not tell; else whatever the operator raises.
     """
-    metas: list[Tensor] = []
-    args, kwargs = _arguments(call, named, metas)
     results = _under_other_names(func, call, named) if _cares_for_no_size(func) else None
     if results is None:
-        out = _run(func, args, kwargs, metas)
-        results = _results(out, metas)
-    else:
-        out = _made(results, metas)
-    return results, None if examine is None else examine(func, args, kwargs, out)
+        results = _asked(func, call, named)
+    if examine is None:
+        return results, None
+    args, kwargs = [_plain(value) for value in call], {name: _plain(value) for name, value in named}
+    return results, examine(func, args, kwargs, _plain(results))
+
+
+def _plain(value: Any) -> Any:
+    """Take descriptions and values out of what they are wrapped in."""
+    if isinstance(value, Described):
+        return value
+    if isinstance(value, Result):
+        return value.what
+    if isinstance(value, Value):
+        return [_plain(part) for part in value.value] if value.type in (list, tuple) else value.value
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _asked(func: Any, call: Call, named: Named) -> Any:
+    """Run the operator on the meta device and describe what it returns."""
+    metas: list[Tensor] = []
+    args, kwargs = _arguments(call, named, metas)
+    return _results(_run(func, args, kwargs, metas), metas)
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], metas: list[Tensor]) -> Any:
@@ -120,17 +128,6 @@ def _results(out: Any, metas: list[Tensor]) -> Any:
     return out
 
 
-def _made(results: Any, metas: list[Tensor]) -> Any:
-    """Make the tensors of results, to be looked at."""
-    if isinstance(results, Result):
-        if results.same and results.shares is not None:
-            return metas[results.shares]
-        return torch.empty_strided(results.what.shape, results.what.strides, dtype=results.what.dtype, device="meta")
-    if isinstance(results, (list, tuple)):
-        return tuple([_made(part, metas) for part in results])
-    return results
-
-
 # --- names in place of sizes ------------------------------------------------------------------------------------------
 
 _BY_ROWS_OR_PRODUCTS = frozenset(
@@ -158,30 +155,29 @@ def _under_other_names(func: Any, call: Call, named: Named) -> Any:
     """Return the results, asked about names in place of sizes; None where that cannot be."""
     names: dict[int, int] = {}
     try:
-        call = tuple([_renamed(value, names) for value in call])
-        named = tuple([(name, _renamed(value, names)) for name, value in named])
+        only_types = torch.Tag.pointwise in func.tags
+        call = tuple([_renamed(value, names, only_types) for value in call])
+        named = tuple([(name, _renamed(value, names, only_types)) for name, value in named])
         results = _asked_by_name(func, call, named)
         return _sized(results, {name: size for size, name in names.items()})
     except _CannotBeNamedError:
         return None
 
 
-@lru_cache(maxsize=1 << 12)
-def _asked_by_name(func: Any, call: Call, named: Named) -> Any:
-    metas: list[Tensor] = []
-    args, kwargs = _arguments(call, named, metas)
-    return _results(_run(func, args, kwargs, metas), metas)
+_asked_by_name = lru_cache(maxsize=1 << 12)(_asked)
 
 
-def _renamed(value: Any, names: dict[int, int]) -> Any:
-    """Give every size of an argument its name."""
+def _renamed(value: Any, names: dict[int, int], only_types: bool) -> Any:
+    """Give every size of an argument its name; ``only_types``: of numbers no more than their type matters."""
     if isinstance(value, Described):
         return _of_shape(value, tuple([_name(size, names) for size in value.shape]))
-    if isinstance(value, Value) and value.type in (list, tuple):
-        return Value(value.type, tuple([_renamed(part, names) for part in value.value]))
-    if isinstance(value, Value) and value.type is int:
-        return Value(int, names.get(value.value, value.value))
-    return value
+    if not isinstance(value, Value):
+        return value
+    if value.type in (list, tuple):
+        return Value(value.type, tuple([_renamed(part, names, only_types) for part in value.value]))
+    if value.type in (int, float) and only_types:
+        return Value(value.type, value.type(1))
+    return Value(int, names.get(value.value, value.value)) if value.type is int else value
 
 
 def _name(size: int, names: dict[int, int]) -> int:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wattention.lab.traces.outcomes import Described, Examine, Result, Value, outcome
+from wattention.lab.traces.described import Described
+from wattention.lab.traces.outcomes import Examine, Result, Value, outcome
 
 _CPU = torch.device("cpu")
 
@@ -42,7 +43,7 @@ class SizedTensor(Tensor):
             storage_size=what.storage_bytes,
         )  # fmt: skip
         made.described = what
-        made.described_alone = Described(what.shape, what.strides, what.dtype, 0, 0)
+        made.described_alone = Described(what.shape, what.strides, what.dtype)
         if shares is not None:
             torch._functionalize_unsafe_set(made, shares)
         return made

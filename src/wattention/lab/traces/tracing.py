@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from typing import Any, Literal
@@ -34,15 +34,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from wattention.core.errors import UserError
 from wattention.core.operators import Part, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
+from wattention.lab.traces.described import tensors_in
 from wattention.lab.traces.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
 from wattention.lab.traces.growth import MANY, growth_of
-from wattention.lab.traces.operator_facts import operator_facts, tensors_of
+from wattention.lab.traces.operator_facts import operator_facts
 from wattention.lab.traces.operator_recorder import Log, Place, Recorder, watching
+from wattention.lab.traces.prepared import prepared
 from wattention.lab.traces.sized_tensor import SizesOnly
 from wattention.lab.traces.stand_in import record_operators, stand_in
 from wattention.lab.traces.whole_model import step_of
-from wattention.lab.training import Trainer
-from wattention.mechanisms.base import Mechanism, MechanismConfig
+from wattention.mechanisms.base import Cache, Mechanism, MechanismConfig
 from wattention.mechanisms.kernels.rounds import rounds_counted_by
 from wattention.mechanisms.target import NEWEST, traced_for
 from wattention.model.gpt2 import GPT2
@@ -66,8 +67,8 @@ def trace(
     """Trace one step of a workload.
 
     Args:
-        workload: ``train`` is one optimiser step; ``prefill`` feeds ``tokens`` tokens; ``decode`` feeds the next but
-            one after them, because the next one may be where a cache grows. Caches are told as after ``tokens`` tokens.
+        workload: ``train`` is one optimiser step; ``prefill`` feeds ``tokens`` tokens; ``decode`` feeds the next one,
+            or the one after that where the cache grows with the next. Caches are told as after ``tokens`` tokens.
         model: the whole model.
         mechanism, config: its attention.
         tokens, batch: T and B; T is at most ``model.context``.
@@ -149,11 +150,13 @@ def trace_on(
         if target != "cpu":
             stack.enter_context(CudaChoices())
         recording = partial(_recording, tensors=tensors, target=target)
-        if training:
-            net = FakeGPT2(model.replace(layers=1), mechanism, config)
-            return {"train": _trace_training(net, size, precision, recording)}
-        net = FakeGPT2(model.replace(layers=1, context=model.context + 2), mechanism, config)
-        return _trace_generation(net, size, precision, recording)
+        one_layer = model.replace(layers=1, context=model.context + (0 if training else 2))
+        kind = (training, one_layer, mechanism, config, precision, target, capability)
+        trace_model = _trace_training if training else _trace_generation
+        return trace_model(
+            partial(prepared, kind if isinstance(tensors, SizesOnly) else None),
+            lambda: FakeGPT2(one_layer, mechanism, config), size, precision, recording,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -168,33 +171,49 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _trace_training(net: GPT2, size: tuple[int, int], precision: Precision, recording: Any) -> Log:
-    spec = TrainingSpec(batch=size[0], tokens=size[1], precision=precision, steps=10, warmup_steps=0)
-    trainer = FakeTrainer(net, spec, size)
-    for parameter in net.parameters():  # so that the moments exist
-        parameter.grad = torch.empty_like(parameter)
-    trainer.optimizer.step()
-    trainer.optimizer.zero_grad(set_to_none=True)
-    with recording(net, trainer.optimizer) as recorder, _stages(net, trainer, recorder):
-        trainer.step()
-    log: Log = recorder.log
-    return log
+def _trace_training(
+    lent: Any, make: Callable[[], FakeGPT2], size: tuple[int, int], precision: Precision, recording: Any
+) -> dict[Workload, Log]:
+    def trainer_with_moments() -> FakeTrainer:
+        made = FakeTrainer(make(), TrainingSpec(precision=precision, steps=10, warmup_steps=0))
+        for parameter in made.model.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        made.optimizer.step()
+        made.optimizer.zero_grad(set_to_none=True)
+        return made
+
+    with (
+        lent(trainer_with_moments, lambda trainer: trainer.model) as trainer,
+        recording(trainer.model, trainer.optimizer) as recorder,
+        _stages(trainer.model, recorder),
+    ):
+        trainer.step_of(size)
+    return {"train": recorder.log}
 
 
-def _trace_generation(net: GPT2, size: tuple[int, int], precision: Precision, recording: Any) -> dict[Workload, Log]:
+def _trace_generation(
+    lent: Any, make: Callable[[], FakeGPT2], size: tuple[int, int], precision: Precision, recording: Any
+) -> dict[Workload, Log]:
     batch, tokens = size
-    net.eval()
     half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
-    with torch.no_grad(), half:  # not inference mode, where composite operators arrive whole and lose the autocast
+    # no_grad, not inference mode, where composite operators arrive whole and lose the autocast
+    with lent(lambda: make().eval(), lambda net: net) as net, torch.no_grad(), half:
         caches = net.new_caches(batch)
         with recording(net) as prefill:
             net.feed(no_tokens((batch, tokens)), caches)
-        prefill.log.cache_bytes = sum(cache.nbytes for cache in caches)
-        net.feed(no_tokens((batch, 1)), caches)
-        with recording(net) as decode:
-            net.feed(no_tokens((batch, 1)), caches)
-        decode.log.cache_bytes = prefill.log.cache_bytes
+        held = prefill.log.cache_bytes = sum(cache.nbytes for cache in caches)
+        decode = _trace_token(net, batch, caches, recording)
+        if decode.left_bytes > held / 2:  # perhaps the cache has grown, and was copied
+            decode = _trace_token(net, batch, caches, recording)
+        decode.log.cache_bytes = held
     return {"prefill": prefill.log, "decode": decode.log}
+
+
+def _trace_token(net: GPT2, batch: int, caches: Sequence[Cache], recording: Any) -> Recorder:
+    with recording(net) as recorder:
+        net.feed(no_tokens((batch, 1)), caches)
+    found: Recorder = recorder
+    return found
 
 
 @contextlib.contextmanager
@@ -218,7 +237,7 @@ def _own(recorder: Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None)
         recorder.track(tensor, "parameters")
     states: Mapping[Tensor, Mapping[str, Any]] = optimizer.state if optimizer is not None else {}
     for parameter in net.parameters():
-        held = [parameter, *tensors_of(list(states.get(parameter, {}).values()))]
+        held = [parameter, *tensors_in(list(states.get(parameter, {}).values()))]
         for tensor in held[1:]:
             recorder.track(tensor, "optimiser")
         if id(parameter) in in_layer:
@@ -256,7 +275,7 @@ def _followed(net: GPT2, recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stages(net: GPT2, trainer: Trainer, recorder: Recorder) -> Iterator[None]:
+def _stages(net: GPT2, recorder: Recorder) -> Iterator[None]:
     """Tell the recorder where the backward pass begins and where the update does."""
     backward = Tensor.backward
     clip = nn.utils.clip_grad_norm_
