@@ -29,9 +29,11 @@ def most_words_from_empty(work: float, capacity: Callable[[float], float], fast_
 
     coarse = sorted({max(1, round(fast_words * 2.0 ** (k / 8 - 5))) for k in range(_STEPS)})
     best = max(coarse, key=bound)
-    step = max(1, best // 12)
-    while step:
-        better = max((best, max(1, best - step), best + step), key=bound)
-        step = step // 2 if better == best else step
-        best = better
-    return max(0.0, bound(best))
+    highest, step = bound(best), max(1, best // 12)
+    while step:  # halving alone: F may have kinks, at which parabolas mislead
+        words, better = max((bound(x), -x) for x in (max(1, best - step), best + step))
+        if words > highest:
+            highest, best = words, -better
+        else:
+            step //= 2
+    return max(0.0, highest)

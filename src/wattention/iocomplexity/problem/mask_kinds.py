@@ -79,6 +79,10 @@ class Mask(ABC):
         del sizes
         return None
 
+    def repeated(self, times: int) -> Mask:
+        """The mask with every query ``times`` times in a row."""
+        return RepeatedQueries(self, times)
+
     @property
     def union_bytes(self) -> int:
         """Bytes that one union of rows reads and writes at least; 0 for masks that answer in closed form."""
@@ -116,12 +120,22 @@ class Band(Mask):
         high = np.clip(stop + self.left - self.offset, 0, self.queries)
         return np.asarray(np.maximum(high - low, 0))
 
-    def key_touches(self, sizes: Ints) -> Ints:
-        """Sums of clipped arithmetic progressions: where the blocks' ranges of keys end, less where they begin."""
-        blocks = -(-self.queries // sizes)
+    def repeated(self, times: int) -> Mask:
+        """A repeated band still answers in closed form."""
+        return RepeatedBand(self, times)
+
+    def key_touches(self, sizes: Ints, times: int = 1) -> Ints:
+        """Sums of clipped arithmetic progressions: where the blocks' ranges of keys end, less where they begin.
+
+        With every query ``times`` times in a row, block k + times begins ``size`` queries after block k: as many
+        progressions.
+        """
+        blocks, first = -(-self.queries * times // sizes), np.arange(times)[:, None]
+        start, stop = first * sizes // times, ((first + 1) * sizes - 1) // times + 1
+        ends = _progression(stop + self.offset + self.right, sizes, -((first - blocks + 1) // times), self.keys)
+        starts = _progression(start + self.offset - self.left, sizes, -((first - blocks) // times), self.keys)
         last = np.clip(self.queries + self.offset + self.right, 0, self.keys)
-        ends = _progression(sizes + self.offset + self.right, sizes, blocks - 1, self.keys) + last
-        return np.asarray(ends - _progression(self.offset - self.left + 0 * sizes, sizes, blocks, self.keys))
+        return np.asarray(ends.sum(axis=0) + last - starts.sum(axis=0))
 
     def query_touches(self, sizes: Ints) -> Ints:
         """The same for blocks of keys and ranges of queries."""
@@ -327,3 +341,19 @@ class RepeatedQueries(Mask):
     def keys_of_rows_with_choice(self) -> int:
         """Repeating queries adds no key."""
         return self.mask.keys_of_rows_with_choice()
+
+
+class RepeatedBand(RepeatedQueries):
+    """A repeated band, which answers in closed form, too."""
+
+    def __init__(self, mask: Band, times: int) -> None:
+        super().__init__(mask, times)
+        self._band = mask
+
+    def key_touches(self, sizes: Ints) -> Ints:
+        """Those of the band whose blocks may begin and end between the copies of a query."""
+        return self._band.key_touches(sizes, self.times)
+
+    def query_touches(self, sizes: Ints) -> Ints:
+        """Every query seen counts as often as it is repeated."""
+        return self.times * self._band.query_touches(sizes)
