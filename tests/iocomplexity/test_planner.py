@@ -13,7 +13,7 @@ from wattention.iocomplexity.bounds.base import AlgorithmClass
 from wattention.iocomplexity.execution.execute import execute
 from wattention.iocomplexity.planning.best_bound import best_bound
 from wattention.iocomplexity.planning.levels import plan_levels, thresholds
-from wattention.iocomplexity.planning.planner import all_schedules, class_of, plan
+from wattention.iocomplexity.planning.planner import all_schedules, best_schedule, class_of, plan
 from wattention.iocomplexity.planning.regime import describe_regime, name_regime
 from wattention.iocomplexity.problem.attention import Problem, attention_problem
 from wattention.iocomplexity.problem.widths import Widths
@@ -233,3 +233,57 @@ def test_thresholds_of_shared_memory(device: str, word_bytes: int, share: float,
     assert stored < shared.backward_head_dim < forward
     with pytest.raises(UserError, match="share of fast memory"):
         thresholds(load_profile(device), device, word_bytes=2, share=0)
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    tokens=st.integers(2, 300),
+    key_dim=st.integers(1, 40),
+    value_dim=st.integers(1, 40),
+    mask=MASKS,
+    group=st.sampled_from([1, 3]),
+    widths=WIDTHS,
+    values_in_keys=st.booleans(),
+    log_words=st.floats(0.0, 14.0),
+    direction=st.sampled_from(["forward", "backward"]),
+)
+def test_the_best_schedule_by_itself_is_the_first_of_the_plan(
+    tokens: int,
+    key_dim: int,
+    value_dim: int,
+    mask: str,
+    group: int,
+    widths: Widths,
+    values_in_keys: bool,
+    log_words: float,
+    direction: str,
+) -> None:
+    problem = square(
+        tokens,
+        key_dim,
+        value_dim=min(value_dim, key_dim) if values_in_keys else value_dim,
+        mask=mask,
+        heads=2 * group,
+        kv_heads=2,
+        widths=widths,
+        values_in_keys=values_in_keys,
+    )
+    answers = []
+    for ask in (best_schedule, lambda *args, **options: plan(*args, **options).best):
+        try:
+            best = ask(problem, int(2**log_words), direction=direction)
+            answers.append((best, best.bound))
+        except UserError as refused:
+            answers.append(str(refused))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("fast_words", [64, 512, 4096])
+@pytest.mark.parametrize("mask", ["dense", "causal", "window:5", "longformer:window=4,global=2"])
+def test_schedules_that_materialise_store_and_load_a_word_of_every_pair(mask: str, fast_words: int) -> None:
+    """The reason why they need not be planned where another one moves less."""
+    problem = square(60, 8, mask=mask, heads=3, kv_heads=1, widths=Widths(scratch=2))
+    for direction in ("forward", "backward"):
+        for planned in plan(problem, fast_words, direction=direction, atomics=True).ranked:
+            if planned.schedule.facts.materialises:
+                assert min(planned.loads, planned.stores) >= 2 * problem.pairs, planned.name

@@ -48,9 +48,12 @@ EXCLUSIVE_BACKWARD: tuple[tuple[float, float], ...] = (
 """(K, F(K)) of D* for d = 1."""
 
 _PROVED_AT = [at for at, _ in EXCLUSIVE_BACKWARD]
-_FROM_BELOW = list(accumulate((value / at**2 for at, value in EXCLUSIVE_BACKWARD), min, initial=math.inf))
-"""The least F(K0) / K0^2 of the first entries: none, one, two and so on."""
-_FROM_ABOVE = list(accumulate((value / at**1.5 for at, value in EXCLUSIVE_BACKWARD[::-1]), min, initial=math.inf))[::-1]
+_FROM_BELOW: list[float] = list(accumulate((value / at**2 for at, value in EXCLUSIVE_BACKWARD), min, initial=math.inf))
+"""The least F(K0) / K0^2 of the first k entries, for k = 0, 1, 2 and so on."""
+_FROM_ABOVE: list[float] = [
+    min((value / at**1.5 for at, value in EXCLUSIVE_BACKWARD[k:]), default=math.inf)
+    for k in range(len(EXCLUSIVE_BACKWARD) + 1)
+]
 """The least F(K0) / K0^(3/2) of the others."""
 
 SPANNING_FORWARD: tuple[Ceiling, ...] = (
@@ -95,7 +98,7 @@ def exclusive_backward(head_dim: int) -> Callable[[float], float]:
     def most(words: float) -> float:
         scaled = words / square
         below = bisect_left(_PROVED_AT, scaled)
-        return unit * min(_FROM_BELOW[below] * scaled**2, _FROM_ABOVE[below] * scaled**1.5)
+        return unit * min(_FROM_BELOW[below] * scaled * scaled, _FROM_ABOVE[below] * scaled * math.sqrt(scaled))
 
     return most
 

@@ -1,8 +1,9 @@
 """For a problem and M words of fast memory: every schedule with its best tiles, ranked by the words it moves.
 
 The folder ``schedules/`` is the search space: each file plans its own tiles in closed form, so a whole ranking takes
-milliseconds. Beside each schedule stands the largest lower bound that covers the class of algorithms it belongs to; a
-ratio of the two means something only with that class, which is why it is never printed without.
+milliseconds (the first place alone, one). Beside each schedule stands the largest lower bound that covers the class of
+algorithms it belongs to, found when asked for; a ratio of the two means something only with that class, which is why it
+is never printed without.
 
 Counting. ``words`` counts everything that moves. Mappers that know tensors only keep softmax statistics and the row
 sums D beside their model; ``Widths(statistics=0)`` plans under the same rule, and ``matrix_words`` leaves the pass that

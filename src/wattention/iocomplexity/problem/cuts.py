@@ -7,7 +7,7 @@ else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -105,13 +105,16 @@ class Blocks:
         return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 
+@lru_cache(maxsize=32)
 def equalised_sizes(length: int) -> Ints:
-    """The distinct values of ceil(length / T), ascending."""
+    """The distinct values of ceil(length / T), ascending; read-only, since it is shared."""
     root = int(length**0.5) + 1
     few = -(-length // np.arange(1, root + 1))
     many = np.arange(1, root + 1)
     many = -(-length // -(-length // many))
-    return np.unique(np.concatenate([few, many]))
+    sizes = np.unique(np.concatenate([few, many]))
+    sizes.flags.writeable = False
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)
