@@ -209,19 +209,20 @@ def plan(
 def best_schedule(problem: Problem, fast_words: int, *, direction: Direction) -> PlannedSchedule:
     """Return what :func:`plan` ranks first, without planning schedules that cannot win.
 
-    A schedule that takes n x n matrices through slow memory stores and loads a word of every pair. The others come
-    first: most levels of most devices are large enough for one of them to move less than that.
+    Schedules that take n x n matrices through slow memory store and load a word of every pair, beside the compulsory
+    traffic. The others come first: most levels of most devices are large enough for one of them to move less than that.
 
     Raises:
         UserError: as :func:`plan`.
     """
     bound_of = cache(partial(_bound, problem, fast_words, direction, "attention"))
-    pair_words = 2 * problem.copies * problem.pairs * problem.widths.scratch
+    compulsory = bound_of(AlgorithmClass.ANY)
+    least = 2 * problem.copies * problem.pairs * problem.widths.scratch + (compulsory.words if compulsory else 0.0)
     best: PlannedSchedule | None = None
     for schedule in sorted(all_schedules(), key=lambda s: s.facts.materialises):
         if schedule.direction != direction or schedule.form != "attention":
             continue
-        if best is not None and schedule.facts.materialises and pair_words > best.words:
+        if best is not None and schedule.facts.materialises and least > best.words:
             break
         if _reason_against(schedule, problem) is None:
             with suppress(FastMemoryTooSmallError):
