@@ -261,9 +261,16 @@ class _BitRows:
         self._last_byte, self._last_bit = (cells.shape[1] - 1) // 8, 7 - (cells.shape[1] - 1) % 8
 
     def union_sizes(self, start: Ints, stop: Ints) -> Ints:
-        """Pairs a row of pairs has in the union of the rows of cells start..stop-1."""
-        size = int(stop[0] - start[0])
-        if np.array_equal(start, np.arange(len(start)) * size) and stop[-1] == len(self._bits) - 1:
+        """Pairs a row of pairs has in the union of the rows of cells start..stop-1, for arrays of ranges.
+
+        Neighbours of equal ranges, as blocks smaller than a cell have them, are looked at once.
+        """
+        new = np.flatnonzero(np.append(True, (np.diff(start) != 0) | (np.diff(stop) != 0)))
+        return np.repeat(self._union_sizes(start[new], stop[new]), np.diff(new, append=len(start)))
+
+    def _union_sizes(self, start: Ints, stop: Ints) -> Ints:
+        size, gapless = int(stop[0] - start[0]), np.array_equal(start[1:], stop[:-1])
+        if gapless and np.array_equal(start, np.arange(len(start)) * size) and stop[-1] == len(self._bits) - 1:
             union = self._union_of_blocks(len(start), size)
         else:
             edges = np.stack([start, stop], axis=1).ravel()
