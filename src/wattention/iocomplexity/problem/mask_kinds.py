@@ -263,8 +263,10 @@ class _BitRows:
     def union_sizes(self, start: Ints, stop: Ints) -> Ints:
         """Pairs a row of pairs has in the union of the rows of cells start..stop-1, for arrays of ranges.
 
-        Neighbours of equal ranges, as blocks smaller than a cell have them, are looked at once.
+        Neighbours of equal ranges, as blocks much smaller than a cell have them, are looked at once.
         """
+        if len(start) <= 4 * len(self._bits):
+            return self._union_sizes(start, stop)
         new = np.flatnonzero(np.append(True, (np.diff(start) != 0) | (np.diff(stop) != 0)))
         return np.repeat(self._union_sizes(start[new], stop[new]), np.diff(new, append=len(start)))
 
