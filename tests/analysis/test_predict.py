@@ -15,7 +15,7 @@ from wattention.analysis.predict import PredictionQuery
 from wattention.analysis.predict_costs import TracedModel, largest_batch, predict_costs
 from wattention.analysis.traffic import operator_traffic, traffic_of
 from wattention.core.errors import UserError
-from wattention.core.operators import MEMORY_KINDS, MemoryPoint, Operator, StepTrace
+from wattention.core.operators import MEMORY_KINDS, MemoryLine, MemoryPoint, Operator, StepTrace
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.core.specs import ModelSpec
 from wattention.hardware.catalog import load_profile
@@ -63,7 +63,8 @@ def step(*operators: Operator, fixed: int = 1000, each: int = 100) -> StepTrace:
     point = MemoryPoint(
         phase="update", bytes_by_kind=zero | {"parameters": fixed, "activations": each}, layer_bytes=zero
     )
-    return StepTrace(operators=operators, memory=(point,), further_layers=0)
+    growth = (MemoryLine(fixed, each),)
+    return StepTrace(operators=operators, memory=(point,), further_layers=0, growth=growth)
 
 
 QUERY = PredictionQuery(
@@ -72,10 +73,7 @@ QUERY = PredictionQuery(
 
 
 def predicted(trace: StepTrace, device: HardwareProfile, query: PredictionQuery = QUERY) -> Any:
-    doubled = step(*trace.operators, each=200)
-    model = TracedModel(
-        doubled=doubled, traces={"train": trace, "prefill": trace, "decode": trace}, parameters=1, model_flop=1
-    )
+    model = TracedModel(traces={"train": trace, "prefill": trace, "decode": trace}, parameters=1, model_flop=1)
     return predict_costs(query, model, device)
 
 
@@ -134,7 +132,7 @@ def test_every_number_is_predicted_or_a_bound() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 50), st.integers(1, 10_000))
 def test_the_largest_batch_fits_and_one_more_does_not(capacity: int, each: int, fixed: int) -> None:
-    most = largest_batch(*(step(matmul(), fixed=fixed, each=n * each) for n in (3, 6)), 3, capacity)
+    most = largest_batch(step(matmul(), fixed=fixed, each=each), capacity)
     for batch, fits in ((most, True), (most + 1, False)):
         if batch > 0:
             assert (fixed + batch * each <= capacity) == fits

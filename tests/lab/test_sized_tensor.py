@@ -20,6 +20,7 @@ from wattention.lab.traces import tracing
 from wattention.lab.traces.operator_facts import operator_facts
 from wattention.lab.traces.sized_tensor import SizedTensor, SizesOnly
 from wattention.lab.traces.tracing import trace, trace_on
+from wattention.lab.traces.whole_model import step_of
 from wattention.mechanisms import flash
 from wattention.mechanisms.base import MECHANISMS
 
@@ -29,9 +30,10 @@ EIGHT = tuple(MECHANISMS.names())
 
 def traced(name: str, tensors: Any, training: bool, tokens: int, precision: Any, target: str) -> dict[Any, StepTrace]:
     mechanism = MECHANISMS.load(name)
-    return trace_on(
+    logs = trace_on(
         training, MODEL, tensors, mechanism, mechanism.config(), size=(3, tokens), precision=precision, target=target
     )
+    return {workload: step_of(log, MODEL.layers) for workload, log in logs.items()}
 
 
 @pytest.mark.parametrize("name", EIGHT)

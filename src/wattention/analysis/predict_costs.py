@@ -29,8 +29,6 @@ class TracedModel:
     """What tracing and the closed forms tell of one point, whatever the device."""
 
     traces: Mapping[Workload, StepTrace]
-    doubled: StepTrace
-    """A training step of twice the batch."""
     parameters: int
     model_flop: int
     """Of a training step: unmasked pairs, nothing recomputed."""
@@ -54,7 +52,7 @@ def predict_costs(query: PredictionQuery, model: TracedModel, profile: HardwareP
         train=train,
         prefill=costs["prefill"],
         decode=costs["decode"],
-        memory=predict_memory(model.traces["train"], model.doubled, query, profile),
+        memory=predict_memory(model.traces["train"], query, profile),
         cache=predicted(model.traces["decode"].cache_bytes, "byte", f"traced: all layers after {query.tokens} tokens"),
         parameters=predicted(model.parameters, "count", "closed forms of the model and of the mechanism's cost record"),
         model_flop=predicted(model.model_flop, "flop", "closed forms: unmasked pairs, forward and twice that backward"),
@@ -286,10 +284,8 @@ def _run_totals(query: PredictionQuery, train: Costs) -> RunTotals:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def predict_memory(
-    trace: StepTrace, doubled: StepTrace, query: PredictionQuery, profile: HardwareProfile
-) -> MemoryPrediction:
-    """Return the peak of live tensors of a training step, its parts, and what fits; ``doubled`` has twice the batch."""
+def predict_memory(trace: StepTrace, query: PredictionQuery, profile: HardwareProfile) -> MemoryPrediction:
+    """Return the peak of live tensors of a training step, its parts, and what fits."""
     phase, parts = trace.peak()
     how = f"live tensors traced, peak in the phase: {phase}"
     if query.memory_bytes is not None:
@@ -298,31 +294,21 @@ def predict_memory(
         level = profile.main_memory
         capacity = predicted(level.capacity_bytes, "byte", f"{level.name} of {profile.title}: {level.capacity.source}")
     peak = sum(parts.values())
+    fits, largest = peak <= capacity.value, largest_batch(trace, capacity.value)
     return MemoryPrediction(
         peak=predicted(peak, "byte", how),
         parts={kind: predicted(size, "byte", how) for kind, size in parts.items()},
         phase=phase,
         capacity=capacity,
-        fits=peak <= capacity.value,
-        largest_batch=largest_batch(trace, doubled, query.batch, capacity.value),
+        fits=fits,
+        # what is traced is more exact than what is told of other batches
+        largest_batch=max(largest, query.batch) if fits else min(largest, query.batch - 1),
     )
 
 
-def largest_batch(trace: StepTrace, doubled: StepTrace, batch: int, capacity_bytes: float) -> int:
-    """Return the most sequences whose peak stays within a capacity, 0 where not even one does.
-
-    Every phase grows in proportion to the batch from what does not depend on it; two traces tell both.
-
-    Args:
-        trace, doubled: of ``batch`` and of twice as many sequences.
-        batch: sequences of the first trace.
-        capacity_bytes: what the peak may reach.
-    """
-    most = math.inf
-    for one, two in zip(trace.phase_bytes, doubled.phase_bytes, strict=True):
-        fixed = 2 * one - two
-        if fixed > capacity_bytes:
-            return 0
-        if two > one:
-            most = min(most, (capacity_bytes - fixed) * batch / (two - one))
-    return math.floor(most + 1e-9)
+def largest_batch(trace: StepTrace, capacity_bytes: float) -> int:
+    """Return the most sequences whose peak is told to stay within a capacity, 0 where not even one does."""
+    if any(line.fixed_bytes > capacity_bytes for line in trace.growth):
+        return 0
+    most = ((capacity_bytes - line.fixed_bytes) / line.sequence_bytes for line in trace.growth if line.sequence_bytes)
+    return math.floor(min(most) + 1e-9)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Part = Literal["embedding", "norm", "attention", "mlp", "residual", "head", "optimiser"]
 PARTS: tuple[Part, ...] = ("embedding", "norm", "attention", "mlp", "residual", "head", "optimiser")
@@ -65,6 +65,14 @@ class MemoryPoint:
         return {kind: self.bytes_by_kind[kind] + layers * self.layer_bytes[kind] for kind in MEMORY_KINDS}
 
 
+class MemoryLine(NamedTuple):
+    """Bytes alive at one point of a step, all layers, against the batch."""
+
+    fixed_bytes: float
+    sequence_bytes: float
+    """Of every sequence of the batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepTrace:
     """One training step, one prefill or one decoding step.
@@ -73,6 +81,8 @@ class StepTrace:
         operators: equal ones joined, all layers included.
         memory: the highest point of each phase; the step's peak is the highest of them.
         further_layers: layers that the memory points leave out.
+        growth: of a training step, lines of which the highest is the peak of any batch; scratch that has an upper limit
+            counts with it.
         cache_bytes: what decoding keeps, all layers (0 in training).
         marks: what is not as it would really run, e.g. an attention layer known by its cost record alone.
     """
@@ -80,6 +90,7 @@ class StepTrace:
     operators: tuple[Operator, ...]
     memory: tuple[MemoryPoint, ...]
     further_layers: int
+    growth: tuple[MemoryLine, ...] = ()
     cache_bytes: int = 0
     marks: tuple[str, ...] = field(default=())
 
@@ -92,11 +103,6 @@ class StepTrace:
     def launches(self) -> int:
         """Operators started, views included."""
         return sum(op.times for op in self.operators)
-
-    @property
-    def phase_bytes(self) -> tuple[int, ...]:
-        """Bytes alive at the highest point of each phase, all layers."""
-        return tuple(sum(point.at(self.further_layers).values()) for point in self.memory)
 
     def peak(self) -> tuple[str, dict[MemoryKind, int]]:
         """The phase with the most bytes alive, and those bytes by kind."""

@@ -92,23 +92,22 @@ def trace_model(query: PredictionQuery, profile: HardwareProfile) -> TracedModel
     tokens = query.batch * query.tokens
     dense = (model.forward_flop_per_token + model.backward_flop_per_token) * tokens
 
-    def traced(workload: Workload, batch: int) -> StepTrace:
+    def traced(workload: Workload) -> StepTrace:
         return trace(
             workload,
             model,
             mechanism,
             config,
             tokens=query.tokens,
-            batch=batch,
+            batch=query.batch,
             precision=query.precision,
             target=target,
             capability=capability,
         )
 
-    traces = {workload: traced(workload, query.batch) for workload in WORKLOADS}
+    traces = {workload: traced(workload) for workload in WORKLOADS}
     return TracedModel(
         traces=traces,
-        doubled=traced("train", 2 * query.batch),
         parameters=model.parameters(cost.parameters),
         model_flop=dense + model.layers * (cost.forward_flop + cost.backward_flop),
         marks=(*dict.fromkeys(mark for one in traces.values() for mark in one.marks), *_kernels_unknown(target)),

@@ -35,9 +35,22 @@ class Log:
 
     operators: Counter[tuple[OperatorFacts, Place, Stage]] = field(default_factory=Counter)
     kinds: list[MemoryKind] = field(default_factory=list)
-    """Of each storage, in the order they came."""
+    """Of each storage, in the order they came; ..."""
+    dims: list[int] = field(default_factory=list)
+    """... the dimensions of the tensor it came with, ..."""
+    sizes: list[int] = field(default_factory=list)
+    """... and its bytes."""
     events: list[tuple[str, int, int]] = field(default_factory=list)
-    """(phase, storage, bytes), negative when freed; ("mark", 0, 0) where the layer's forward pass begins and ends."""
+    """(phase, storage, 1 or -1): it came or was freed; :data:`MARK` where the layer's forward pass begins and ends."""
+    weight_bytes: int = 0
+    """Parameters of the layer, ..."""
+    buffer_bytes: int = 0
+    """... and its buffers."""
+    cache_bytes: int = 0
+    """What decoding keeps of the layer."""
+
+
+MARK = ("mark", 0, 0)
 
 
 class Recorder:
@@ -83,7 +96,7 @@ class Recorder:
 
     def mark(self) -> None:
         """Say that the layer's forward pass begins or ends here."""
-        self.log.events.append(("mark", 0, 0))
+        self.log.events.append(MARK)
 
     def track(self, tensor: Tensor, kind: MemoryKind) -> None:
         """Follow a storage from here to its end, once."""
@@ -91,10 +104,16 @@ class Recorder:
         key = storage._cdata
         if key in self._storages:
             return
-        number, size = len(self.log.kinds), storage.nbytes()
+        number = len(self.log.kinds)
         self.log.kinds.append(kind)
-        self.log.events.append((self._phase(), number, size))
-        self._storages[key] = number, weakref.ref(storage, partial(self._freed, key, size))
+        self.log.dims.append(tensor.dim())
+        self.log.sizes.append(storage.nbytes())
+        self.log.events.append((self._phase(), number, 1))
+        self._storages[key] = number, weakref.ref(storage, partial(self._freed, key))
+
+    def close(self) -> None:
+        """Follow storages no longer: what is freed from here on is not of the step."""
+        self._storages.clear()
 
     def retag(self, tensor: Tensor, kind: MemoryKind) -> None:
         """Say what a storage turned out to be."""
@@ -102,9 +121,9 @@ class Recorder:
         if found is not None:
             self.log.kinds[found[0]] = kind
 
-    def _freed(self, key: int, size: int, _: object) -> None:
+    def _freed(self, key: int, _: object) -> None:
         number, _ = self._storages.pop(key)
-        self.log.events.append((self._phase(), number, -size))
+        self.log.events.append((self._phase(), number, -1))
 
     def _phase(self) -> str:
         if self.stage == "update":

@@ -35,12 +35,12 @@ from wattention.core.errors import UserError
 from wattention.core.operators import Part, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.traces.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
+from wattention.lab.traces.growth import MANY, growth_of
 from wattention.lab.traces.operator_facts import operator_facts, tensors_of
-from wattention.lab.traces.operator_recorder import Place, Recorder, watching
-from wattention.lab.traces.outcomes import Examine
+from wattention.lab.traces.operator_recorder import Log, Place, Recorder, watching
 from wattention.lab.traces.sized_tensor import SizesOnly
 from wattention.lab.traces.stand_in import record_operators, stand_in
-from wattention.lab.traces.whole_model import memory_points, operators_of
+from wattention.lab.traces.whole_model import step_of
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.mechanisms.kernels.rounds import rounds_counted_by
@@ -90,14 +90,28 @@ def traces(
     precision: Precision, target: str, capability: float = NEWEST,
 ) -> dict[Workload, StepTrace]:  # fmt: skip
     """Trace a training step, or prefill and decoding together; arguments and errors as :func:`trace`."""
-    run = partial(
-        trace_on, training, model, size=(batch, tokens), precision=precision, target=target, capability=capability
-    )
+
+    def run(tensors: Callable[[], SizesOnly | FakeTensorMode], mechanism: Mechanism) -> dict[Workload, StepTrace]:
+        def logs(sequences: int) -> dict[Workload, Log]:
+            return trace_on(
+                training, model, tensors(), mechanism, config, size=(sequences, tokens), precision=precision,
+                target=target, capability=capability,
+            )  # fmt: skip
+
+        found = logs(batch)
+        if not training:
+            return {workload: step_of(log, model.layers) for workload, log in found.items()}
+        kind = tensors, mechanism, config, precision, target, capability
+        growth = growth_of(
+            found["train"], batch=batch, layers=model.layers, kind=kind,
+            trace_many=lambda: logs(MANY * batch)["train"],
+        )  # fmt: skip
+        return {"train": replace(step_of(found["train"], model.layers), growth=growth)}
+
     failed: Exception
-    sized = partial(SizesOnly, _examined_for(target))
-    for tensors in (sized, FakeTensorMode):  # made only when asked for
+    for tensors in (_sized_for(target), FakeTensorMode):  # made only when asked for
         try:
-            return run(tensors(), mechanism, config)
+            return run(tensors, mechanism)
         except UserError:
             raise
         except Exception as error:  # whatever a program does that depends on numbers it does not have here
@@ -113,19 +127,19 @@ def traces(
         )
         return replace(found, operators=(*found.operators, *layers), marks=(mark,))
 
-    without = run(sized(), record, config)
+    without = run(_sized_for(target), record)
     return {workload: with_record(workload, found) for workload, found in without.items()}
 
 
 @cache
-def _examined_for(target: str) -> Examine:
-    return partial(operator_facts, target=target)
+def _sized_for(target: str) -> Callable[[], SizesOnly]:
+    return partial(SizesOnly, partial(operator_facts, target=target))
 
 
 def trace_on(
     training: bool, model: ModelSpec, tensors: SizesOnly | FakeTensorMode, mechanism: Mechanism,
     config: MechanismConfig, *, size: tuple[int, int], precision: Precision, target: str, capability: float = NEWEST,
-) -> dict[Workload, StepTrace]:  # fmt: skip
+) -> dict[Workload, Log]:  # fmt: skip
     """Trace on tensors of one kind; ``size`` is B, T. Errors: whatever the program raises on such tensors."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(traced_for(target, capability))
@@ -134,7 +148,7 @@ def trace_on(
         stack.enter_context(tensors)
         if target != "cpu":
             stack.enter_context(CudaChoices())
-        recording = partial(_recording, tensors=tensors, target=target, layers=model.layers)
+        recording = partial(_recording, tensors=tensors, target=target)
         if training:
             net = FakeGPT2(model.replace(layers=1), mechanism, config)
             return {"train": _trace_training(net, size, precision, recording)}
@@ -154,60 +168,52 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _trace_training(net: GPT2, size: tuple[int, int], precision: Precision, recording: Any) -> StepTrace:
+def _trace_training(net: GPT2, size: tuple[int, int], precision: Precision, recording: Any) -> Log:
     spec = TrainingSpec(batch=size[0], tokens=size[1], precision=precision, steps=10, warmup_steps=0)
     trainer = FakeTrainer(net, spec, size)
     for parameter in net.parameters():  # so that the moments exist
         parameter.grad = torch.empty_like(parameter)
     trainer.optimizer.step()
     trainer.optimizer.zero_grad(set_to_none=True)
-    with recording(net, trainer.optimizer) as (recorder, recorded), _stages(net, trainer, recorder):
+    with recording(net, trainer.optimizer) as recorder, _stages(net, trainer, recorder):
         trainer.step()
-    found: StepTrace = recorded()
-    return found
+    log: Log = recorder.log
+    return log
 
 
-def _trace_generation(
-    net: GPT2, size: tuple[int, int], precision: Precision, recording: Any
-) -> dict[Workload, StepTrace]:
+def _trace_generation(net: GPT2, size: tuple[int, int], precision: Precision, recording: Any) -> dict[Workload, Log]:
     batch, tokens = size
     net.eval()
     half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16")
     with torch.no_grad(), half:  # not inference mode, where composite operators arrive whole and lose the autocast
         caches = net.new_caches(batch)
-        with recording(net) as (_, prefill):
+        with recording(net) as prefill:
             net.feed(no_tokens((batch, tokens)), caches)
-        cache_bytes = sum(cache.nbytes for cache in caches)
+        prefill.log.cache_bytes = sum(cache.nbytes for cache in caches)
         net.feed(no_tokens((batch, 1)), caches)
-        with recording(net) as (_, decode):
+        with recording(net) as decode:
             net.feed(no_tokens((batch, 1)), caches)
-    return {"prefill": prefill(cache_bytes), "decode": decode(cache_bytes)}
+        decode.log.cache_bytes = prefill.log.cache_bytes
+    return {"prefill": prefill.log, "decode": decode.log}
 
 
 @contextlib.contextmanager
 def _recording(
-    net: GPT2, optimizer: torch.optim.Optimizer | None = None, *, tensors: SizesOnly | FakeTensorMode, target: str,
-    layers: int,
-) -> Iterator[tuple[Recorder, Callable[..., StepTrace]]]:  # fmt: skip
-    """Record what runs inside; yield the recorder, and what tells the trace afterwards (of so many bytes of caches)."""
+    net: GPT2, optimizer: torch.optim.Optimizer | None = None, *, tensors: SizesOnly | FakeTensorMode, target: str
+) -> Iterator[Recorder]:
+    """Record what runs inside."""
     recorder = Recorder()
-
-    def recorded(cache_bytes: int = 0) -> StepTrace:
-        return StepTrace(
-            operators=operators_of(recorder.log, layers),
-            memory=memory_points(recorder.log, net.blocks[0]),
-            further_layers=layers - 1,
-            cache_bytes=cache_bytes * layers,
-        )
-
     _own(recorder, net, optimizer)
     with _followed(net, recorder), rounds_counted_by(recorder.repeating), watching(recorder, tensors, target):
-        yield recorder, recorded
+        yield recorder
+    recorder.close()
 
 
 def _own(recorder: Recorder, net: GPT2, optimizer: torch.optim.Optimizer | None) -> None:
     """Track what is alive before the step, and know what belongs to the layer."""
     in_layer = {id(p) for p in net.blocks.parameters()}
+    recorder.log.weight_bytes = sum(p.nbytes for p in net.blocks.parameters())
+    recorder.log.buffer_bytes = sum(b.nbytes for b in net.blocks.buffers())
     for tensor in (*net.parameters(), *net.buffers()):
         recorder.track(tensor, "parameters")
     states: Mapping[Tensor, Mapping[str, Any]] = optimizer.state if optimizer is not None else {}

@@ -1,0 +1,86 @@
+"""How the memory of a training step grows with the batch, without tracing every step twice.
+
+A second trace, of very many sequences, tells of every storage how it grows with the batch: in proportion where it
+holds tokens, not at all where it holds weights or their gradients, up to a limit where it is scratch of a kernel that
+works on a group of heads at a time. That is so for the program, its storages as they come and go, whatever the length.
+So the second trace is made once, and the same program at another length is known by its own first one::
+
+    (8, 1000, 768) comes, (768, 768) comes, ...      the second trace: the first grows, the other does not
+    (8, 2000, 768) comes, (768, 768) comes, ...      the same program: so it is here
+
+What has a limit counts with it for every batch: never too little, and next to the rest it is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
+
+from wattention.core.operators import MemoryLine
+from wattention.lab.traces.operator_recorder import Log
+from wattention.lab.traces.whole_model import StorageGrowth, memory_lines, memory_points
+
+MANY = 27720
+"""Batches of the second trace: so many that what has a limit has reached it, with divisors for groups of every size."""
+_OF_LIMITED = 0.05
+"""A share that grows, and is no larger, is of what has a limit."""
+_MOST_PROGRAMS = 512
+
+_GROWTH: dict[Hashable, tuple[StorageGrowth, ...]] = {}
+
+
+def growth_of(
+    log: Log, *, batch: int, layers: int, kind: Hashable, trace_many: Callable[[], Log]
+) -> tuple[MemoryLine, ...]:
+    """Return the bytes alive at the points of a step that are the highest for some batch, all layers.
+
+    Args:
+        log: of a training step.
+        batch: its sequences.
+        layers: of the whole model.
+        kind: what else belongs to a program: mechanism, settings, precision, device.
+        trace_many: traces :data:`MANY` times as many sequences; called where the program is not known yet.
+    """
+    events = _ordered(log.events)
+    program = kind, events, tuple(log.dims)
+    growth = _GROWTH.get(program)
+    if growth is None:
+        many = trace_many()
+        if _ordered(many.events) != events:
+            return _highest(_by_phase(log, many, batch, layers))
+        growth = tuple(map(_growth, log.sizes, many.sizes))
+        if len(_GROWTH) >= _MOST_PROGRAMS:
+            del _GROWTH[next(iter(_GROWTH))]
+        _GROWTH[program] = growth
+    return _highest(memory_lines(log, growth, batch, layers))
+
+
+def _ordered(events: Iterable[tuple[str, int, int]]) -> tuple[Any, ...]:
+    """Sort what is freed at once, which happens in no particular order where torch keeps it in a hash table."""
+    runs = groupby(events, key=itemgetter(2))
+    return tuple(chain.from_iterable(sorted(run) if sign < 0 else run for sign, run in runs))
+
+
+def _growth(size: int, many_size: int) -> StorageGrowth:
+    """Tell how a storage grows from its bytes in both traces."""
+    share = (many_size - size) / ((MANY - 1) * size) if size else 0.0
+    return StorageGrowth(share, 0) if share > _OF_LIMITED else StorageGrowth(0.0, many_size if share else 0)
+
+
+def _by_phase(log: Log, many: Log, batch: int, layers: int) -> Iterable[MemoryLine]:
+    """Draw a line for each phase through its highest points, where storages do not correspond."""
+    for one, other in zip(memory_points(log), memory_points(many), strict=True):
+        low, high = (sum(point.at(layers - 1).values()) for point in (one, other))
+        each = (high - low) / ((MANY - 1) * batch)
+        yield MemoryLine(low - batch * each, each)
+
+
+def _highest(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
+    """Leave out lines that lie below another one for every batch."""
+    kept: list[MemoryLine] = []
+    for line in sorted(lines, key=lambda line: (line.sequence_bytes, line.fixed_bytes), reverse=True):
+        if not kept or line.fixed_bytes > kept[-1].fixed_bytes:
+            kept.append(line)
+    return tuple(kept)
