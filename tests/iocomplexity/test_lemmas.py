@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattention.iocomplexity.bounds import _segments as segments
+from wattention.iocomplexity.bounds._highest import highest
 
 PART = st.floats(min_value=0.0, max_value=1.0)
 TIGHT = 1e-9
@@ -260,6 +261,33 @@ def test_the_search_finds_the_best_integer_segment_length(work: float, fast_word
     everywhere = max(0.0, *(x * (work / f(fast_words + x) - 1) for x in range(1, 2000)))
     found = segments.most_words(work, f, fast_words)
     assert found == pytest.approx(everywhere, rel=1e-9) or found > everywhere
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    log_work=st.floats(1.0, 45.0),
+    log_words=st.floats(0.0, 27.0),
+    d=st.integers(1, 256),
+    name=st.sampled_from(["A", "B", "D"]),
+)
+def test_no_segment_length_of_any_size_gives_more_than_the_search(
+    log_work: float, log_words: float, d: int, name: str
+) -> None:
+    f = {"A": segments.streamed_scores(d), "B": segments.three_walls, "D": segments.carried_and_scratch(d)}[name]
+    work, fast_words = 2.0**log_work, int(2**log_words)
+    lengths = np.unique(np.geomspace(1, 8 * fast_words + 8, 4000).astype(int)).tolist()
+    found = segments.most_words(work, f, fast_words)
+    assert found >= max(x * (work / f(fast_words + x) - 1) for x in lengths) * (1 - 1e-12)
+
+
+@settings(deadline=None, max_examples=200)
+@given(top=st.integers(1, 10**9), steep=st.floats(0.2, 4.0), near=st.integers(1, 10**6), reach=st.integers(1, 10**6))
+def test_the_highest_of_a_hill_is_found_from_anywhere(top: int, steep: float, near: int, reach: int) -> None:
+    def hill(at: int) -> float:
+        return steep * (at - top) if at < top else (top - at) / steep  # a kink, which no parabola fits
+
+    found = highest(hill, near=near, reach=reach)
+    assert abs(found - top) <= 4 * top / 2**24
 
 
 def test_integer_segments_are_weaker_than_real_ones_where_theory_says_so() -> None:

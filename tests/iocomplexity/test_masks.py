@@ -190,3 +190,35 @@ def test_a_mask_of_another_shape_is_refused() -> None:
 def test_bad_problems_teach(sizes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         attention_problem(**sizes)
+
+
+@given(queries=SIZE, keys=SIZE, left=st.integers(0, 15), right=st.integers(0, 15), times=st.integers(1, 4), size=SIZE)
+@settings(deadline=None, max_examples=150)
+def test_repeated_bands_are_counted_in_closed_form(
+    queries: int, keys: int, left: int, right: int, times: int, size: int
+) -> None:
+    mask = Band("band", queries, keys, left=left, right=right).repeated(times)
+    for closed_form, seen, length in (
+        (mask.key_touches(np.array([size, 1])), mask.keys_seen, mask.queries),
+        (mask.query_touches(np.array([size, 1])), mask.queries_seeing, mask.keys),
+    ):
+        for found, each in zip(closed_form, (size, 1), strict=True):
+            edges = np.arange(0, length, each)
+            assert found == seen(edges, np.minimum(edges + each, length)).sum()
+
+
+def test_a_mask_of_cells_repeated_is_counted_block_by_block() -> None:
+    cells = from_array(np.eye(6, dtype=np.bool_), 6, 6)
+    assert cells.repeated(2).key_touches(np.array([2])) is None
+    problem = attention_problem(tokens=6, head_dim=2, mask=cells, heads=2, kv_heads=1)
+    assert problem.query_blocks.table.tolist() == [problem.query_blocks.touches(s) for s in (1, 2, 3, 4, 6, 12)]
+
+
+@given(cell=st.integers(5, 20), size=st.integers(1, 6), queries=st.integers(60, 100), seed=st.integers(0, 5))
+@settings(deadline=None, max_examples=60)
+def test_blocks_much_smaller_than_a_cell_see_what_the_pairs_say(cell: int, size: int, queries: int, seed: int) -> None:
+    mask = global_window_random(queries, 70, block=cell, global_blocks=1, window_blocks=1, random_blocks=1, seed=seed)
+    full = mask.tile(slice(0, queries), slice(0, 70))
+    start = np.arange(0, queries, size)
+    seen = mask.keys_seen(start, np.minimum(start + size, queries))
+    assert seen.tolist() == [full[at : at + size].any(axis=0).sum() for at in start]

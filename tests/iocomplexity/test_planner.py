@@ -13,7 +13,7 @@ from wattention.iocomplexity.bounds.base import AlgorithmClass
 from wattention.iocomplexity.execution.execute import execute
 from wattention.iocomplexity.planning.best_bound import best_bound
 from wattention.iocomplexity.planning.levels import plan_levels, thresholds
-from wattention.iocomplexity.planning.planner import all_schedules, class_of, plan
+from wattention.iocomplexity.planning.planner import all_schedules, best_schedule, class_of, plan
 from wattention.iocomplexity.planning.regime import describe_regime, name_regime
 from wattention.iocomplexity.problem.attention import Problem, attention_problem
 from wattention.iocomplexity.problem.widths import Widths
@@ -233,3 +233,71 @@ def test_thresholds_of_shared_memory(device: str, word_bytes: int, share: float,
     assert stored < shared.backward_head_dim < forward
     with pytest.raises(UserError, match="share of fast memory"):
         thresholds(load_profile(device), device, word_bytes=2, share=0)
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    tokens=st.integers(2, 300),
+    key_dim=st.integers(1, 40),
+    value_dim=st.integers(1, 40),
+    mask=MASKS,
+    group=st.sampled_from([1, 3]),
+    widths=WIDTHS,
+    values_in_keys=st.booleans(),
+    log_words=st.floats(0.0, 14.0),
+    direction=st.sampled_from(["forward", "backward"]),
+)
+def test_the_best_schedule_by_itself_is_the_first_of_the_plan(
+    tokens: int,
+    key_dim: int,
+    value_dim: int,
+    mask: str,
+    group: int,
+    widths: Widths,
+    values_in_keys: bool,
+    log_words: float,
+    direction: str,
+) -> None:
+    problem = square(
+        tokens,
+        key_dim,
+        value_dim=min(value_dim, key_dim) if values_in_keys else value_dim,
+        mask=mask,
+        heads=2 * group,
+        kv_heads=2,
+        widths=widths,
+        values_in_keys=values_in_keys,
+    )
+    answers = []
+    for ask in (best_schedule, lambda *args, **options: plan(*args, **options).best):
+        try:
+            best = ask(problem, int(2**log_words), direction=direction)
+            answers.append((best, best.bound))
+        except UserError as refused:
+            answers.append(str(refused))
+    assert answers[0] == answers[1]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    tokens=st.integers(1, 80),
+    key_dim=st.integers(1, 12),
+    value_dim=st.integers(1, 12),
+    mask=MASKS,
+    group=st.sampled_from([1, 3]),
+    widths=WIDTHS,
+    fast_words=st.integers(8, 4096),
+    direction=st.sampled_from(["forward", "backward"]),
+)
+def test_schedules_that_materialise_move_two_words_a_pair_beside_the_compulsory_ones(
+    tokens: int, key_dim: int, value_dim: int, mask: str, group: int, widths: Widths, fast_words: int, direction: str
+) -> None:
+    """The reason why they need not be planned where another one moves less."""
+    problem = square(tokens, key_dim, value_dim=value_dim, mask=mask, heads=group, kv_heads=1, widths=widths)
+    try:
+        found = plan(problem, fast_words, direction=direction)
+    except UserError:
+        assume(False)
+    least = 2 * problem.pairs * widths.scratch + found.bound(AlgorithmClass.ANY).words
+    for planned in found.ranked:
+        assert planned.words >= least or not planned.schedule.facts.materialises, planned.name

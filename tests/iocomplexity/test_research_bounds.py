@@ -231,3 +231,14 @@ def test_a_ceiling_that_is_too_low_is_not_proved() -> None:
 def test_the_table_grows_with_words_between_its_entries() -> None:
     values = [_ceilings.exclusive_backward(4)(float(k)) for k in np.geomspace(1, 4000, 200)]
     assert values == sorted(values)
+
+
+@pytest.mark.parametrize("head_dim", [1, 7, 64])
+def test_the_nearest_proved_ceilings_are_taken_between_and_beyond_entries(head_dim: int) -> None:
+    most = _ceilings.exclusive_backward(head_dim)
+    table = _ceilings.EXCLUSIVE_BACKWARD
+    for scaled in [*np.geomspace(0.01, 1e6, 300), *(at for at, _ in table)]:
+        grown = [value * max((scaled / at) ** 1.5, (scaled / at) ** 2) for at, value in table if at <= scaled]
+        shrunk = [value * (scaled / at) ** 1.5 for at, value in table if at >= scaled]
+        ceiling = head_dim**3 * min(grown + shrunk)
+        assert ceiling * (1 + 1e-9) < most(scaled * head_dim**2) < ceiling * (1 + 2e-6)

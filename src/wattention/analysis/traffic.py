@@ -24,8 +24,8 @@ from typing import NamedTuple
 from wattention.core.errors import UserError
 from wattention.core.operators import Operator
 from wattention.iocomplexity.bounds.matmul import cosma_words, smith_words
-from wattention.iocomplexity.planning.planner import plan
-from wattention.iocomplexity.problem.attention import attention_problem
+from wattention.iocomplexity.planning.planner import best_schedule
+from wattention.iocomplexity.problem.attention import Problem, attention_problem
 
 ELEMENT_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -63,10 +63,12 @@ def traffic_of(op: Operator, capacity_bytes: int) -> Traffic | None:
     return operator_traffic(op.kind, op.dims, op.dtype, op.moved_bytes, capacity_bytes)
 
 
-def _attention_traffic(dims: tuple[int, ...], size: int, words: int, *, backward: bool) -> Traffic | None:
+@lru_cache(maxsize=8)
+def _problem(dims: tuple[int, ...]) -> Problem:
+    """The problem of an attention operator: all levels and both directions ask for one, with its counts of touches."""
     batch, heads, kv_heads, queries, keys, key_dim, value_dim, window, causal = dims
     mask = f"window:{window}" if window else "causal"
-    problem = attention_problem(
+    return attention_problem(
         tokens=queries,
         key_tokens=keys,
         head_dim=key_dim,
@@ -76,8 +78,11 @@ def _attention_traffic(dims: tuple[int, ...], size: int, words: int, *, backward
         kv_heads=kv_heads,
         batch=batch,
     )
+
+
+def _attention_traffic(dims: tuple[int, ...], size: int, words: int, *, backward: bool) -> Traffic | None:
     try:
-        best = plan(problem, words, direction="backward" if backward else "forward").best
+        best = best_schedule(_problem(dims), words, direction="backward" if backward else "forward")
     except UserError:
         return None
     bound = best.bound.words if best.bound is not None else 0.0

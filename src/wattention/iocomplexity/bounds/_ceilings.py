@@ -10,8 +10,11 @@ ceiling to other sizes (docs/theory/tightness.md), since a segment may always be
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 _MARGIN = 1.0 + 1e-6
 """Above the rounding error of the certificates."""
@@ -43,6 +46,15 @@ EXCLUSIVE_BACKWARD: tuple[tuple[float, float], ...] = (
     (60.0, 229.5),
 )
 """(K, F(K)) of D* for d = 1."""
+
+_PROVED_AT = [at for at, _ in EXCLUSIVE_BACKWARD]
+_FROM_BELOW: list[float] = list(accumulate((value / at**2 for at, value in EXCLUSIVE_BACKWARD), min, initial=math.inf))
+"""The least F(K0) / K0^2 of the first k entries, for k = 0, 1, 2 and so on."""
+_FROM_ABOVE: list[float] = [
+    min((value / at**1.5 for at, value in EXCLUSIVE_BACKWARD[k:]), default=math.inf)
+    for k in range(len(EXCLUSIVE_BACKWARD) + 1)
+]
+"""The least F(K0) / K0^(3/2) of the others."""
 
 SPANNING_FORWARD: tuple[Ceiling, ...] = (
     Ceiling(x=0.84, length=1.5, last=1.55, theta=0.7, ceiling=1.25001),
@@ -81,12 +93,12 @@ SPANNING_BACKWARD: tuple[Ceiling, ...] = (
 
 def exclusive_backward(head_dim: int) -> Callable[[float], float]:
     """F(K) of D* for a head dimension, from the nearest proved ceilings."""
-    d = float(head_dim)
+    square, unit = float(head_dim) ** 2, _MARGIN * float(head_dim) ** 3
 
     def most(words: float) -> float:
-        scaled = words / d**2
-        nearest: float = min(value * (scaled / at) ** (2.0 if scaled > at else 1.5) for at, value in EXCLUSIVE_BACKWARD)
-        return _MARGIN * d**3 * nearest
+        scaled = words / square
+        below = bisect_left(_PROVED_AT, scaled)
+        return unit * min(_FROM_BELOW[below] * scaled * scaled, _FROM_ABOVE[below] * scaled * math.sqrt(scaled))
 
     return most
 

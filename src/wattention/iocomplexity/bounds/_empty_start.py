@@ -11,8 +11,10 @@ words: up to 3/4 M more than X (N / F - 1), which matters where M comes near n d
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
-_STEPS = 64
+_SHARES = [2.0 ** (k / 8 - 5) for k in range(49)]
+"""X / M from 1/32 to 2. No X above 2 M is the best: F grows as K^(3/2) or faster, so X / F(M + X) falls from there."""
 
 
 def most_words_from_empty(work: float, capacity: Callable[[float], float], fast_words: int) -> float:
@@ -24,13 +26,14 @@ def most_words_from_empty(work: float, capacity: Callable[[float], float], fast_
         fast_words: M.
     """
 
+    @cache
     def bound(x: int) -> float:
         return x * (work - capacity(x)) / capacity(fast_words + x)
 
-    coarse = sorted({max(1, round(fast_words * 2.0 ** (k / 8 - 5))) for k in range(_STEPS)})
+    coarse = sorted({max(1, round(fast_words * share)) for share in _SHARES})
     best = max(coarse, key=bound)
     step = max(1, best // 12)
-    while step:
+    while step:  # F may have kinks, so parabolas (_highest.py) may end beside the best X
         better = max((best, max(1, best - step), best + step), key=bound)
         step = step // 2 if better == best else step
         best = better

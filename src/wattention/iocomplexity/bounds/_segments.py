@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from wattention.iocomplexity.bounds._highest import highest
+
 Capacity = Callable[[float], float]
 """F(K): the most work a segment that touches K words can do."""
 
@@ -39,20 +41,9 @@ def most_words(work: float, capacity: Capacity, fast_words: int, *, at_start: fl
     def bound(x: int) -> float:
         return x * (work / capacity(start + x) - 1.0)
 
-    low, high = 1, max(4 * fast_words, 16)
-    while bound(2 * high) > bound(high):
-        high *= 2
-    high *= 2
-    while high - low > 2:  # the bracket has one maximum: it rises, then falls
-        third = (high - low) // 3
-        left, right = low + third, high - third
-        if left == low:
-            left = low + 1
-        if bound(left) < bound(right):
-            low = left
-        else:
-            high = right if right < high else high - 1
-    return max(0.0, *(bound(x) for x in range(low, high + 1)))
+    if bound(1) <= 0.0:  # F grows, so no other segment is better
+        return 0.0
+    return max(0.0, bound(highest(bound, near=fast_words, reach=-(-fast_words // 2))))
 
 
 def three_walls(words: float) -> float:

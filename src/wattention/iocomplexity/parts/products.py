@@ -25,7 +25,7 @@ from wattention.iocomplexity.memory.machine import Machine
 from wattention.iocomplexity.memory.selection import Selection
 from wattention.iocomplexity.memory.tile import Tile
 from wattention.iocomplexity.problem.attention import Problem
-from wattention.iocomplexity.problem.cuts import Blocks, PairTile
+from wattention.iocomplexity.problem.cuts import Blocks, PairTile, equalised_sizes
 
 # --- score products ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ def gather_room(problem: Problem, r: Any, f: Any, needs: GatherNeeds) -> Any:
 def plan_gather(problem: Problem, blocks: Blocks, fast_words: int, needs: GatherNeeds) -> GatherTiles | None:
     """The tile that moves the fewest words, or None when nothing fits; ``blocks`` cut the rows of the result."""
     w, fast_words = problem.widths, fast_words - needs.fixed_words
-    features = np.unique(-(-needs.dim // np.arange(1, needs.dim + 1)))
+    features = equalised_sizes(needs.dim)
     row = features * w.accumulators + needs.row_words
     length = np.maximum(
         (fast_words - w.inputs) // (row + w.scratch), (fast_words - w.scratch - features * w.inputs) // row

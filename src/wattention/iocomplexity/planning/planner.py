@@ -1,8 +1,9 @@
 """For a problem and M words of fast memory: every schedule with its best tiles, ranked by the words it moves.
 
 The folder ``schedules/`` is the search space: each file plans its own tiles in closed form, so a whole ranking takes
-milliseconds. Beside each schedule stands the largest lower bound that covers the class of algorithms it belongs to; a
-ratio of the two means something only with that class, which is why it is never printed without.
+milliseconds (the first place alone, one). Beside each schedule stands the largest lower bound that covers the class of
+algorithms it belongs to, found when asked for; a ratio of the two means something only with that class, which is why it
+is never printed without.
 
 Counting. ``words`` counts everything that moves. Mappers that know tensors only keep softmax statistics and the row
 sums D beside their model; ``Widths(statistics=0)`` plans under the same rule, and ``matrix_words`` leaves the pass that
@@ -11,9 +12,10 @@ makes D out, so that like is compared with like.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from typing import Literal
 
 from wattention.core.errors import UserError
@@ -24,6 +26,7 @@ from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.schedules.base import SCHEDULES, FastMemoryTooSmallError, Schedule, Tiles
 
 Form = Literal["attention", "input-side", "linear"]
+BoundOf = Callable[[AlgorithmClass], BestBound | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +38,8 @@ class PlannedSchedule:
     predicted: Count
     """Exact cost of one copy of the problem."""
     copies: int
-    bound: BestBound | None
-    """The largest bound that covers the schedule's class; None where no theorem covers the form."""
+    bound_of: BoundOf = field(compare=False, repr=False)
+    """The largest bound that covers a class; those of one plan share it, so that each class is asked once."""
 
     @property
     def name(self) -> str:
@@ -47,6 +50,11 @@ class PlannedSchedule:
     def algorithm_class(self) -> AlgorithmClass:
         """The class its ratio is about."""
         return class_of(self.schedule)
+
+    @property
+    def bound(self) -> BestBound | None:
+        """The largest bound that covers the schedule's class; None where no theorem covers the form."""
+        return self.bound_of(self.algorithm_class)
 
     @property
     def loads(self) -> int:
@@ -170,41 +178,24 @@ def plan(
     """
     if fast_words < 1:
         raise UserError("words of fast memory", got=fast_words, wanted="at least 1", do="write e.g. 192KiB or 8192w")
-    bounds: dict[AlgorithmClass, BestBound | None] = {}
+    bound_of = cache(partial(_bound, problem, fast_words, direction, form))
     ranked: list[PlannedSchedule] = []
     left_out: list[LeftOut] = []
     for schedule in all_schedules() if schedules is None else schedules:
         if schedule.direction != direction or schedule.form != form:
             continue
-        reason = schedule.refuses(problem)
-        if reason is None and schedule.facts.remote_adds and not atomics:
-            reason = "adds to slow memory without reading (atomics), outside the two-level model"
-        if reason is None and schedule.facts.starts_from != "nothing" and not saved:
-            reason = f"starts from {schedule.facts.starts_from} that the forward must have stored"
+        reason = _reason_against(schedule, problem, atomics=atomics, saved=saved)
         if reason is not None:
             left_out.append(LeftOut(name=schedule.name, reason=reason))
             continue
         try:
-            tiles = schedule.plan(problem, fast_words)
+            ranked.append(_planned(schedule, problem, fast_words, bound_of))
         except FastMemoryTooSmallError as error:
             least = error.least_words
             left_out.append(LeftOut(name=schedule.name, reason=f"needs {least} words", least_words=least))
-            continue
-        own_class = class_of(schedule)
-        if own_class not in bounds:
-            bounds[own_class] = _bound(problem, fast_words, direction, form, own_class)
-        ranked.append(
-            PlannedSchedule(
-                schedule=schedule,
-                tiles=tiles,
-                predicted=schedule.predict(problem, tiles),
-                copies=problem.copies,
-                bound=bounds[own_class],
-            )
-        )
     if not ranked:
         raise _nothing_fits(direction, fast_words, left_out)
-    ranked.sort(key=lambda p: (p.words, p.predicted.scratch_words, p.flop))
+    ranked.sort(key=_rank)
     return Plan(
         problem=problem,
         fast_words=fast_words,
@@ -213,6 +204,57 @@ def plan(
         ranked=tuple(ranked),
         left_out=tuple(left_out),
     )
+
+
+def best_schedule(problem: Problem, fast_words: int, *, direction: Direction) -> PlannedSchedule:
+    """Return what :func:`plan` ranks first, without planning schedules that cannot win.
+
+    Schedules that take n x n matrices through slow memory store and load a word of every pair, beside the compulsory
+    traffic. The others come first: most levels of most devices are large enough for one of them to move less than that.
+
+    Raises:
+        UserError: as :func:`plan`.
+    """
+    bound_of = cache(partial(_bound, problem, fast_words, direction, "attention"))
+    compulsory = bound_of(AlgorithmClass.ANY)
+    least = 2 * problem.copies * problem.pairs * problem.widths.scratch + (compulsory.words if compulsory else 0.0)
+    best: PlannedSchedule | None = None
+    for schedule in sorted(all_schedules(), key=lambda s: s.facts.materialises):
+        if schedule.direction != direction or schedule.form != "attention":
+            continue
+        if best is not None and schedule.facts.materialises and least > best.words:
+            break
+        if _reason_against(schedule, problem) is None:
+            with suppress(FastMemoryTooSmallError):
+                planned = _planned(schedule, problem, fast_words, bound_of)
+                best = planned if best is None else min(best, planned, key=_rank)
+    if best is None:
+        return plan(problem, fast_words, direction=direction).best  # which says why there is none
+    return best
+
+
+def _reason_against(schedule: Schedule, problem: Problem, *, atomics: bool = False, saved: bool = False) -> str | None:
+    """Why a schedule is left out before it is planned; None when it is not."""
+    facts = schedule.facts
+    reason = schedule.refuses(problem)
+    if reason is None and facts.remote_adds and not atomics:
+        reason = "adds to slow memory without reading (atomics), outside the two-level model"
+    if reason is None and facts.starts_from != "nothing" and not saved:
+        reason = f"starts from {facts.starts_from} that the forward must have stored"
+    return reason
+
+
+def _planned(schedule: Schedule, problem: Problem, fast_words: int, bound_of: BoundOf) -> PlannedSchedule:
+    tiles = schedule.plan(problem, fast_words)
+    predicted = schedule.predict(problem, tiles)
+    return PlannedSchedule(
+        schedule=schedule, tiles=tiles, predicted=predicted, copies=problem.copies, bound_of=bound_of
+    )
+
+
+def _rank(planned: PlannedSchedule) -> tuple[int, int, int]:
+    """Fewest words first, then least room in slow memory, then least arithmetic."""
+    return planned.words, planned.predicted.scratch_words, planned.flop
 
 
 def _bound(

@@ -17,7 +17,7 @@ import numpy as np
 
 from wattention.core.errors import UserError
 from wattention.iocomplexity.problem.cuts import Blocks, PairTile
-from wattention.iocomplexity.problem.masks import Ints, Mask, RepeatedQueries, parse_mask
+from wattention.iocomplexity.problem.masks import Ints, Mask, parse_mask
 from wattention.iocomplexity.problem.widths import Widths
 
 
@@ -98,7 +98,7 @@ class Problem:
     @cached_property
     def pattern(self) -> Mask:
         """The mask of one copy, with a row for every query row."""
-        return self.mask if self.group == 1 else RepeatedQueries(self.mask, self.group)
+        return self.mask if self.group == 1 else self.mask.repeated(self.group)
 
     @cached_property
     def score_scale(self) -> float:

@@ -7,7 +7,7 @@ else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -42,10 +42,8 @@ class Blocks:
         elif pattern.union_bytes and len(self.sizes) > _FEW_SIZES:
             few = np.geomspace(1, self.length, _FEW_SIZES).astype(np.int64)
             self.sizes = np.unique(self.sizes[np.searchsorted(self.sizes, few, side="right") - 1])
-        self._closed_form = pattern.union_bytes == 0
         self._dense_other = (pattern.keys if side == "queries" else pattern.queries) if pattern.is_dense else None
         self._all_touches = pattern.key_touches if side == "queries" else pattern.query_touches
-        self._known: dict[int | tuple[int, int], int] = {}
 
     def touches(self, size: int, panel: int | None = None) -> int:
         """Sum over blocks of ``size`` of the distinct rows or keys of the other side that a block meets.
@@ -71,16 +69,19 @@ class Blocks:
         """Touches of every equalised size."""
         if self._dense_other is not None:
             return np.asarray(-(-self.length // self.sizes) * self._dense_other)
-        in_closed_form = self._all_touches(self.sizes)
-        if in_closed_form is not None:
-            return in_closed_form
-        counts = -(-self.length // self.sizes)
-        if not self._closed_form:
-            return np.array([self.touches(int(size)) for size in self.sizes], dtype=np.int64)
-        first = np.cumsum(counts) - counts
-        start = (np.arange(counts.sum()) - np.repeat(first, counts)) * np.repeat(self.sizes, counts)
-        stop = np.minimum(start + np.repeat(self.sizes, counts), self.length)
-        return np.asarray(np.add.reduceat(self._seen(start, stop), first))
+        if self._closed_form is not None:
+            return self._closed_form
+        return np.array([self.touches(int(size)) for size in self.sizes], dtype=np.int64)
+
+    @cached_property
+    def _closed_form(self) -> Ints | None:
+        """The table where the mask gives it without counting."""
+        return self._all_touches(self.sizes)
+
+    @cached_property
+    def _known(self) -> dict[int | tuple[int, int], int]:
+        """Touches by size, or by size and panel: those in closed form, and those counted so far."""
+        return {} if self._closed_form is None else dict(zip(self.sizes.tolist(), self.table.tolist(), strict=True))
 
     @cached_property
     def _best(self) -> Ints:
@@ -104,13 +105,16 @@ class Blocks:
         return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 
+@lru_cache(maxsize=32)
 def equalised_sizes(length: int) -> Ints:
-    """The distinct values of ceil(length / T), ascending."""
+    """The distinct values of ceil(length / T), ascending; read-only, since it is shared."""
     root = int(length**0.5) + 1
     few = -(-length // np.arange(1, root + 1))
     many = np.arange(1, root + 1)
     many = -(-length // -(-length // many))
-    return np.unique(np.concatenate([few, many]))
+    sizes = np.unique(np.concatenate([few, many]))
+    sizes.flags.writeable = False
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

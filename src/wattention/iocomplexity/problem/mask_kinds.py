@@ -79,6 +79,10 @@ class Mask(ABC):
         del sizes
         return None
 
+    def repeated(self, times: int) -> Mask:
+        """The mask with every query ``times`` times in a row."""
+        return RepeatedQueries(self, times)
+
     @property
     def union_bytes(self) -> int:
         """Bytes that one union of rows reads and writes at least; 0 for masks that answer in closed form."""
@@ -116,12 +120,22 @@ class Band(Mask):
         high = np.clip(stop + self.left - self.offset, 0, self.queries)
         return np.asarray(np.maximum(high - low, 0))
 
-    def key_touches(self, sizes: Ints) -> Ints:
-        """Sums of clipped arithmetic progressions: where the blocks' ranges of keys end, less where they begin."""
-        blocks = -(-self.queries // sizes)
+    def repeated(self, times: int) -> Mask:
+        """A repeated band still answers in closed form."""
+        return RepeatedBand(self, times)
+
+    def key_touches(self, sizes: Ints, times: int = 1) -> Ints:
+        """Sums of clipped arithmetic progressions: where the blocks' ranges of keys end, less where they begin.
+
+        With every query ``times`` times in a row, block k + times begins ``size`` queries after block k: as many
+        progressions.
+        """
+        blocks, first = -(-self.queries * times // sizes), np.arange(times)[:, None]
+        start, stop = first * sizes // times, ((first + 1) * sizes - 1) // times + 1
+        ends = _progression(stop + self.offset + self.right, sizes, -((first - blocks + 1) // times), self.keys)
+        starts = _progression(start + self.offset - self.left, sizes, -((first - blocks) // times), self.keys)
         last = np.clip(self.queries + self.offset + self.right, 0, self.keys)
-        ends = _progression(sizes + self.offset + self.right, sizes, blocks - 1, self.keys) + last
-        return np.asarray(ends - _progression(self.offset - self.left + 0 * sizes, sizes, blocks, self.keys))
+        return np.asarray(ends.sum(axis=0) + last - starts.sum(axis=0))
 
     def query_touches(self, sizes: Ints) -> Ints:
         """The same for blocks of keys and ranges of queries."""
@@ -247,9 +261,18 @@ class _BitRows:
         self._last_byte, self._last_bit = (cells.shape[1] - 1) // 8, 7 - (cells.shape[1] - 1) % 8
 
     def union_sizes(self, start: Ints, stop: Ints) -> Ints:
-        """Pairs a row of pairs has in the union of the rows of cells start..stop-1."""
-        size = int(stop[0] - start[0])
-        if np.array_equal(start, np.arange(len(start)) * size) and stop[-1] == len(self._bits) - 1:
+        """Pairs a row of pairs has in the union of the rows of cells start..stop-1, for arrays of ranges.
+
+        Neighbours of equal ranges, as blocks much smaller than a cell have them, are looked at once.
+        """
+        if len(start) <= 4 * len(self._bits):
+            return self._union_sizes(start, stop)
+        new = np.flatnonzero(np.append(True, (np.diff(start) != 0) | (np.diff(stop) != 0)))
+        return np.repeat(self._union_sizes(start[new], stop[new]), np.diff(new, append=len(start)))
+
+    def _union_sizes(self, start: Ints, stop: Ints) -> Ints:
+        size, gapless = int(stop[0] - start[0]), np.array_equal(start[1:], stop[:-1])
+        if gapless and np.array_equal(start, np.arange(len(start)) * size) and stop[-1] == len(self._bits) - 1:
             union = self._union_of_blocks(len(start), size)
         else:
             edges = np.stack([start, stop], axis=1).ravel()
@@ -327,3 +350,19 @@ class RepeatedQueries(Mask):
     def keys_of_rows_with_choice(self) -> int:
         """Repeating queries adds no key."""
         return self.mask.keys_of_rows_with_choice()
+
+
+class RepeatedBand(RepeatedQueries):
+    """A repeated band, which answers in closed form, too."""
+
+    def __init__(self, mask: Band, times: int) -> None:
+        super().__init__(mask, times)
+        self._band = mask
+
+    def key_touches(self, sizes: Ints) -> Ints:
+        """Those of the band whose blocks may begin and end between the copies of a query."""
+        return self._band.key_touches(sizes, self.times)
+
+    def query_touches(self, sizes: Ints) -> Ints:
+        """Every query seen counts as often as it is repeated."""
+        return self.times * self._band.query_touches(sizes)

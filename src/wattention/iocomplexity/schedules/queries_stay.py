@@ -22,7 +22,7 @@ from wattention.iocomplexity.parts.layout import Started, fill_rows
 from wattention.iocomplexity.parts.products import locate
 from wattention.iocomplexity.problem.attention import Problem
 from wattention.iocomplexity.problem.cuts import PairTile
-from wattention.iocomplexity.problem.masks import Bools
+from wattention.iocomplexity.problem.masks import Bools, Ints
 from wattention.iocomplexity.schedules.base import Facts, FastMemoryTooSmallError, Schedule, Tiles
 
 
@@ -33,18 +33,19 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
         raise FastMemoryTooSmallError("queries_stay", got=fast_words, least_words=least)
     blocks, limit = problem.query_blocks, (fast_words - _room(problem, 0, 1, 1)) // _room(problem, 1, 0, 0)
     fitting = int(np.searchsorted(blocks.sizes, limit, side="right"))
-    rows = int(blocks.sizes[np.argmin([_key_traffic(problem, int(size)) for size in blocks.sizes[:fitting]])])
+    rows = int(blocks.sizes[np.argmin(_key_traffic(problem, blocks.sizes[:fitting], blocks.table[:fitting]))])
     left = fast_words - _room(problem, rows, 0, 0)
     keys = min(problem.key_tokens, left // _room(problem, 0, 1, 1))
     step = (left - _room(problem, 0, keys, 0)) // (2 * keys * problem.widths.accumulators)
     return {"rows": rows, "keys": keys, "step": min(step, rows)}
 
 
-def _key_traffic(problem: Problem, rows: int) -> int:
+def _key_traffic(problem: Problem, rows: Ints, touches: Ints) -> Ints:
     """Words of K, V, dK and dV; with one block dK and dV are written once, at the width of outputs."""
-    touches, width = problem.query_blocks.touches(rows), problem.widths.of(_sum_role(problem, {"rows": rows}))
+    w = problem.widths
     sums = 2 * (touches - problem.k1) + problem.key_tokens
-    return (problem.key_dim + problem.value_dim) * (touches * problem.widths.inputs + sums * width)
+    width = np.where(rows >= problem.rows, w.inputs, w.accumulators)
+    return np.asarray((problem.key_dim + problem.value_dim) * (touches * w.inputs + sums * width))
 
 
 def _room(problem: Problem, rows: int, keys: int, step: int) -> int:

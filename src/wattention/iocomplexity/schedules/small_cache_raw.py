@@ -32,7 +32,7 @@ from wattention.iocomplexity.parts.products import (
     score_tiles,
 )
 from wattention.iocomplexity.problem.attention import Problem
-from wattention.iocomplexity.problem.cuts import PairTile
+from wattention.iocomplexity.problem.cuts import PairTile, equalised_sizes
 from wattention.iocomplexity.schedules.base import (
     Facts,
     FastMemoryTooSmallError,
@@ -46,7 +46,7 @@ def plan(problem: Problem, fast_words: int) -> Tiles:
     """The best cut of each phase; in phase 2 as many keys at a time as are left."""
     scores = plan_scores(problem, fast_words, _score_needs(problem))
     w, d_v = problem.widths, problem.value_dim
-    features = np.unique(-(-d_v // np.arange(1, d_v + 1)))
+    features = equalised_sizes(d_v)
     rows = (fast_words - w.inputs) // (features * w.accumulators + w.statistic + w.scratch)
     fits = rows >= 1
     if scores is None or not fits.any():
