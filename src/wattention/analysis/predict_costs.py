@@ -18,7 +18,7 @@ from wattention.analysis.predict import (
     RunTotals,
     Workload,
 )
-from wattention.analysis.traffic import Traffic, traffic_of
+from wattention.analysis.traffic import traffic_of
 from wattention.core.operators import StepTrace
 from wattention.core.quantities import Absent, Quantity, Reading, predicted
 from wattention.hardware.profile import HardwareProfile, MemoryLevel, Number
@@ -142,25 +142,26 @@ def _traffic(trace: StepTrace, profile: HardwareProfile) -> tuple[LevelTraffic, 
 
 
 def _level_traffic(trace: StepTrace, inner: MemoryLevel, outer: MemoryLevel) -> LevelTraffic:
-    sums = {"all": Traffic(0.0, 0.0), "attention": Traffic(0.0, 0.0)}
+    capacity_bytes = inner.capacity_bytes
+    moved, bound = Counter[bool](), Counter[bool]()  # of attention layers, and of all else
     for op in trace.operators:
-        found = traffic_of(op, inner.capacity_bytes)
+        found = traffic_of(op, capacity_bytes)
         if found is None:
-            none = Absent(f"the tiles of fused attention do not fit into {inner.name} ({inner.capacity_bytes} bytes)")
+            none = Absent(f"the tiles of fused attention do not fit into {inner.name} ({capacity_bytes} bytes)")
             return LevelTraffic(
                 inner=inner.name, outer=outer.name, moved=none, bound=none, attention_moved=none, attention_bound=none
             )
-        for name in ("all", "attention") if op.part == "attention" else ("all",):
-            moved, bound = sums[name]
-            sums[name] = Traffic(moved + op.times * found.moved_bytes, bound + op.times * found.bound_bytes)
-    how = f"two-level model, fast memory {inner.name} of {inner.capacity_bytes} bytes"
+        in_attention = op.part == "attention"
+        moved[in_attention] += op.times * found.moved_bytes  # type: ignore[assignment]
+        bound[in_attention] += op.times * found.bound_bytes  # type: ignore[assignment]
+    how = f"two-level model, fast memory {inner.name} of {capacity_bytes} bytes"
     return LevelTraffic(
         inner=inner.name,
         outer=outer.name,
-        moved=predicted(sums["all"].moved_bytes, "byte", f"{how}; each operator by itself"),
-        bound=_bound(sums["all"].bound_bytes, how),
-        attention_moved=predicted(sums["attention"].moved_bytes, "byte", f"{how}; attention layers"),
-        attention_bound=_bound(sums["attention"].bound_bytes, how),
+        moved=predicted(moved.total(), "byte", f"{how}; each operator by itself"),
+        bound=_bound(bound.total(), how),
+        attention_moved=predicted(moved[True], "byte", f"{how}; attention layers"),
+        attention_bound=_bound(bound[True], how),
     )
 
 

@@ -37,6 +37,9 @@ class Traffic(NamedTuple):
     bound_bytes: float
 
 
+_NOTHING = Traffic(0.0, 0.0)
+
+
 @lru_cache(maxsize=65536)
 def operator_traffic(
     kind: str, dims: tuple[int, ...], dtype: str, operand_bytes: int, capacity_bytes: int
@@ -59,7 +62,9 @@ def operator_traffic(
 def traffic_of(op: Operator, capacity_bytes: int) -> Traffic | None:
     """Return the traffic of one call of an operator; see :func:`operator_traffic`."""
     if op.kind == "view":
-        return Traffic(0.0, 0.0)
+        return _NOTHING
+    if op.kind == "memory":
+        return Traffic(op.moved_bytes, op.moved_bytes)
     return operator_traffic(op.kind, op.dims, op.dtype, op.moved_bytes, capacity_bytes)
 
 
