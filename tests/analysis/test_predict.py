@@ -169,12 +169,12 @@ def test_a_band_moves_less_than_all_earlier_keys() -> None:
 
 
 def test_views_move_nothing_and_tiles_that_do_not_fit_are_absent() -> None:
-    view = replace(copy(800), kind="view")
+    view = copy(800)._replace(kind="view")
     assert traffic_of(view, 100) == (0.0, 0.0)
     assert operator_traffic("attention", (1, 1, 1, 64, 64, 64, 64, 0, 1), "float32", 0, 8) is None
     tiny = profile(levels=[{"name": "registers", "holder": "core", "capacity": number(8, "byte")},
                            *profile().model_dump()["levels"]])  # fmt: skip
-    attention = replace(matmul(), kind="attention", dims=(1, 1, 1, 64, 64, 64, 64, 0, 1))
+    attention = matmul()._replace(kind="attention", dims=(1, 1, 1, 64, 64, 64, 64, 0, 1))
     level = predicted(step(attention), tiny).train.traffic[0]
     assert isinstance(level.moved, Absent)
     assert "registers" in level.moved.reason
@@ -244,7 +244,7 @@ def test_query_heads_that_share_their_keys_take_turns_in_the_backward_pass_on_a_
 
     def backward(key_heads: int) -> float:
         dims = (1, 4, key_heads, 512, 512, 64, 64, 0, 1)
-        op = replace(matmul(), name="backward", kind="attention-backward", dims=dims)
+        op = matmul()._replace(name="backward", kind="attention-backward", dims=dims)
         return clock.seconds(op)[0]
 
     assert backward(4) == pytest.approx(2e-3, rel=0.01)

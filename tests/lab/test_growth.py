@@ -39,10 +39,11 @@ def at(trace: StepTrace, batch: int) -> float:
 
 @pytest.mark.parametrize("name", EIGHT)
 @settings(max_examples=8, deadline=None)
-@given(tokens=st.integers(60, 2048), batch=st.integers(2, 9), other=st.integers(2, 300))
+@given(tokens=st.integers(60, 2048), batch=st.integers(1, 9), other=st.integers(2, 300))
 def test_the_lines_are_the_peaks_of_other_batches(name: str, tokens: int, batch: int, other: int) -> None:
     found = traced(name, "cpu", "float32", tokens, batch)
-    assert at(found, batch) == pytest.approx(peak(found), rel=1e-9)
+    if batch > 1:  # one sequence may have views where several need copies
+        assert at(found, batch) == pytest.approx(peak(found), rel=1e-9)
     assert at(found, other) == pytest.approx(peak(traced(name, "cpu", "float32", tokens, other)), rel=1e-9)
 
 
@@ -110,13 +111,13 @@ def log(*changes: tuple[str, int], sizes: tuple[int, ...]) -> Log:
 def test_scratch_with_an_upper_limit_does_not_grow() -> None:
     one = log(("forward, layer", 0), ("forward, layer", 1), sizes=(1000, 600))
     many = log(("forward, layer", 0), ("forward, layer", 1), sizes=(1000 * growth.MANY, 900))
-    lines = growth.growth_of(one, batch=10, layers=1, kind="limited", trace_many=lambda: many)
+    lines = growth.growth_of(one, batch=10, layers=1, kind="limited", trace=lambda batch: many)
     assert lines == (MemoryLine(900, 100),)
 
 
 def test_programs_that_do_not_correspond_are_told_phase_by_phase() -> None:
     one = log(("forward, layer", 0), sizes=(1000,))
     many = log(("forward, layer", 0), ("forward, layer", 1), sizes=(1000, 999 * growth.MANY))
-    (line,) = growth.growth_of(one, batch=1, layers=1, kind="other", trace_many=lambda: many)
-    assert line.fixed_bytes + line.sequence_bytes == pytest.approx(1000)
-    assert line.fixed_bytes + growth.MANY * line.sequence_bytes == pytest.approx(1000 + 999 * growth.MANY)
+    (line,) = growth.growth_of(one, batch=3, layers=1, kind="other", trace=lambda batch: many)
+    assert line.fixed_bytes + 3 * line.sequence_bytes == pytest.approx(1000)
+    assert line.fixed_bytes + 3 * growth.MANY * line.sequence_bytes == pytest.approx(1000 + 999 * growth.MANY)

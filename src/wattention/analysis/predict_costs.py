@@ -103,7 +103,7 @@ def _costs(workload: Workload, query: PredictionQuery, trace: StepTrace, clock: 
     tokens = query.batch * (1 if workload == "decode" else query.tokens)
     by_part: Counter[str] = Counter()
     by_bound: Counter[str] = Counter()
-    for op in trace.operators:
+    for op in trace.at_work:
         seconds, bound_by = clock.seconds(op)
         by_part[op.part] += seconds * op.times  # type: ignore[assignment]
         by_bound[bound_by] += seconds * op.times  # type: ignore[assignment]
@@ -144,7 +144,7 @@ def _traffic(trace: StepTrace, profile: HardwareProfile) -> tuple[LevelTraffic, 
 def _level_traffic(trace: StepTrace, inner: MemoryLevel, outer: MemoryLevel) -> LevelTraffic:
     capacity_bytes = inner.capacity_bytes
     moved, bound = Counter[bool](), Counter[bool]()  # of attention layers, and of all else
-    for op in trace.operators:
+    for op in trace.at_work:
         found = traffic_of(op, capacity_bytes)
         if found is None:
             none = Absent(f"the tiles of fused attention do not fit into {inner.name} ({capacity_bytes} bytes)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 Part = Literal["embedding", "norm", "attention", "mlp", "residual", "head", "optimiser"]
@@ -21,8 +22,7 @@ MEMORY_KINDS: tuple[MemoryKind, ...] = ("parameters", "gradients", "optimiser", 
 """``attention`` is what attention layers keep or use; ``logits`` those, their loss and its gradient."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Operator:
+class Operator(NamedTuple):
     """One operator, or ``times`` equal ones.
 
     Args:
@@ -34,13 +34,13 @@ class Operator:
 
     name: str
     kind: Kind
-    part: Part
-    stage: Stage
     dtype: str
     dims: tuple[int, ...]
     flop: int
     read_bytes: int
     written_bytes: int
+    part: Part
+    stage: Stage
     times: int = 1
 
     @property
@@ -94,10 +94,15 @@ class StepTrace:
     cache_bytes: int = 0
     marks: tuple[str, ...] = field(default=())
 
+    @cached_property
+    def at_work(self) -> tuple[Operator, ...]:
+        """The operators that do something: all but views."""
+        return tuple([op for op in self.operators if op.kind != "view"])
+
     @property
     def flop(self) -> int:
         """Floating-point operations of all products."""
-        return sum(op.flop * op.times for op in self.operators)
+        return sum(op.flop * op.times for op in self.at_work)
 
     @property
     def launches(self) -> int:

@@ -20,6 +20,11 @@ class Described(NamedTuple):
     storage_bytes: int = 0
 
     @property
+    def alone(self) -> Described:
+        """The same without its place in the storage."""
+        return Described(self.shape, self.strides, self.dtype)
+
+    @property
     def numel(self) -> int:
         """Elements."""
         return prod(self.shape)

@@ -28,11 +28,11 @@ _OF_LIMITED = 0.05
 """A share that grows, and is no larger, is of what has a limit."""
 _MOST_PROGRAMS = 512
 
-_GROWTH: dict[Hashable, tuple[StorageGrowth, ...]] = {}
+_GROWTH: dict[Hashable, tuple[StorageGrowth, ...] | None] = {}
 
 
 def growth_of(
-    log: Log, *, batch: int, layers: int, kind: Hashable, trace_many: Callable[[], Log]
+    log: Log, *, batch: int, layers: int, kind: Hashable, trace: Callable[[int], Log]
 ) -> tuple[MemoryLine, ...]:
     """Return the bytes alive at the points of a step that are the highest for some batch, all layers.
 
@@ -41,20 +41,30 @@ def growth_of(
         batch: its sequences.
         layers: of the whole model.
         kind: what else belongs to a program: mechanism, settings, precision, device.
-        trace_many: traces :data:`MANY` times as many sequences; called where the program is not known yet.
+        trace: traces a step of so many sequences; called where the program is not known yet.
     """
+    growth = _growth_of_storages(log, kind, batch, trace)
+    if growth is None and batch == 1:  # one sequence may have views where several need copies
+        log, batch = trace(2), 2
+        growth = _growth_of_storages(log, kind, batch, trace)
+    if growth is None:
+        return _highest(_by_phase(log, trace(MANY * batch), batch, layers))
+    return _highest(memory_lines(log, growth, batch, layers))
+
+
+def _growth_of_storages(
+    log: Log, kind: Hashable, batch: int, trace: Callable[[int], Log]
+) -> tuple[StorageGrowth, ...] | None:
+    """Tell how each storage grows; None where many sequences are another program."""
     events = _ordered(log.events)
     program = kind, events, tuple(log.dims)
-    growth = _GROWTH.get(program)
-    if growth is None:
-        many = trace_many()
-        if _ordered(many.events) != events:
-            return _highest(_by_phase(log, many, batch, layers))
-        growth = tuple(map(_growth, log.sizes, many.sizes))
+    if program not in _GROWTH:
+        many = trace(MANY * batch)
+        alike = _ordered(many.events) == events
         if len(_GROWTH) >= _MOST_PROGRAMS:
             del _GROWTH[next(iter(_GROWTH))]
-        _GROWTH[program] = growth
-    return _highest(memory_lines(log, growth, batch, layers))
+        _GROWTH[program] = tuple(map(_growth, log.sizes, many.sizes)) if alike else None
+    return _GROWTH[program]
 
 
 def _ordered(events: Iterable[tuple[str, int, int]]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ Examine = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
 
 
 class Value(NamedTuple):
-    """Any other argument; its type tells 1 from True and 1.0, which are equal."""
+    """Any other argument that is not an integer; its type tells True and 1.0 from 1, which are equal."""
 
     type: type
     value: Any
@@ -34,6 +34,8 @@ class Result(NamedTuple):
     """One tensor of a result: what it is, which argument's storage it shares, and whether it is that very argument."""
 
     what: Described
+    alone: Described
+    """The same without its place in the storage."""
     shares: int | None
     same: bool
 
@@ -48,7 +50,7 @@ def outcome(func: Any, call: Call, named: Named, examine: Examine | None) -> tup
 
     Args:
         func: torch's overload.
-        call, named: its arguments, as :class:`Described` and :class:`Value`; None for a device or a generator.
+        call, named: its arguments, as :class:`Described`, integers and :class:`Value`; None for a device or generator.
         examine: asked as well.
 
     Raises:
@@ -122,7 +124,7 @@ def _results(out: Any, metas: list[Tensor]) -> Any:
         same = next((place for place, x in enumerate(metas) if x is out), None)
         owners = (place for place, x in enumerate(metas) if x.untyped_storage()._cdata == storage._cdata)
         shares = next(owners, None)
-        return Result(what, shares if same is None else same, same is not None)
+        return Result(what, what.alone, shares if same is None else same, same is not None)
     if isinstance(out, (list, tuple)):
         return tuple([_results(part, metas) for part in out])
     return out
@@ -171,13 +173,11 @@ def _renamed(value: Any, names: dict[int, int], only_types: bool) -> Any:
     """Give every size of an argument its name; ``only_types``: of numbers no more than their type matters."""
     if isinstance(value, Described):
         return _of_shape(value, tuple([_name(size, names) for size in value.shape]))
-    if not isinstance(value, Value):
-        return value
-    if value.type in (list, tuple):
+    if type(value) is int:
+        return 1 if only_types else names.get(value, value)
+    if isinstance(value, Value) and value.type in (list, tuple):
         return Value(value.type, tuple([_renamed(part, names, only_types) for part in value.value]))
-    if value.type in (int, float) and only_types:
-        return Value(value.type, value.type(1))
-    return Value(int, names.get(value.value, value.value)) if value.type is int else value
+    return Value(float, 1.0) if only_types and isinstance(value, Value) and value.type is float else value
 
 
 def _name(size: int, names: dict[int, int]) -> int:
@@ -195,7 +195,8 @@ def _sized(results: Any, sizes: Mapping[int, int]) -> Any:
     if isinstance(results, Result):
         if results.shares is not None and not results.same:
             raise _CannotBeNamedError
-        return results._replace(what=_of_shape(results.what, tuple([sizes.get(n, n) for n in results.what.shape])))
+        what = _of_shape(results.what, tuple([sizes.get(n, n) for n in results.what.shape]))
+        return results._replace(what=what, alone=what.alone)
     if isinstance(results, (list, tuple)):
         return tuple([_sized(part, sizes) for part in results])
     return results

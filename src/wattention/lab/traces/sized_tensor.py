@@ -36,14 +36,14 @@ class SizedTensor(Tensor):
     """... and without."""
 
     @staticmethod
-    def __new__(cls, what: Described, shares: SizedTensor | None = None) -> SizedTensor:
-        """Return a tensor of this description, on a storage of its own or that of another."""
+    def __new__(cls, what: Described, alone: Described, shares: SizedTensor | None = None) -> SizedTensor:
+        """Return a tensor of this description, with and without its place, on its own storage or that of another."""
         made: SizedTensor = Tensor._make_wrapper_subclass(
             cls, what.shape, strides=what.strides, storage_offset=what.offset, dtype=what.dtype, device=_CPU,
             storage_size=what.storage_bytes,
         )  # fmt: skip
         made.described = what
-        made.described_alone = Described(what.shape, what.strides, what.dtype)
+        made.described_alone = alone
         if shares is not None:
             torch._functionalize_unsafe_set(made, shares)
         return made
@@ -110,6 +110,8 @@ def _described(value: Any, given: list[Tensor], moves: bool) -> Any:
     if type(value) is SizedTensor:
         given.append(value)
         return value.described if moves else value.described_alone
+    if type(value) is int:
+        return value
     if isinstance(value, Tensor):
         given.append(value)
         offset, size = (int(value.storage_offset()), value.untyped_storage().nbytes()) if moves else (0, 0)
@@ -124,9 +126,9 @@ def _described(value: Any, given: list[Tensor], moves: bool) -> Any:
 def _tensors(results: Any, given: list[Tensor], moves: bool) -> Any:
     """Make the tensors of a result."""
     if isinstance(results, Result):
-        what, shares, same = results
+        what, alone, shares, same = results
         if shares is None:
-            return SizedTensor(what)
+            return SizedTensor(what, alone)
         source = given[shares]
         if not isinstance(source, SizedTensor):
             raise NotImplementedError("a constant is changed by tensors without contents")
@@ -134,7 +136,8 @@ def _tensors(results: Any, given: list[Tensor], moves: bool) -> Any:
             return source
         whole = source.described
         offset = what.offset if moves else what.offset + whole.offset
-        return SizedTensor(Described(what.shape, what.strides, what.dtype, offset, whole.storage_bytes), source)
+        placed = Described(what.shape, what.strides, what.dtype, offset, whole.storage_bytes)
+        return SizedTensor(placed, alone, source)
     if isinstance(results, (list, tuple)):
         return type(results)([_tensors(part, given, moves) for part in results])
     return results

@@ -36,7 +36,7 @@ from wattention.core.operators import Part, StepTrace
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.traces.described import tensors_in
 from wattention.lab.traces.fake_model import CudaChoices, FakeGPT2, FakeTrainer, no_tokens
-from wattention.lab.traces.growth import MANY, growth_of
+from wattention.lab.traces.growth import growth_of
 from wattention.lab.traces.operator_facts import operator_facts
 from wattention.lab.traces.operator_recorder import Log, Place, Recorder, watching
 from wattention.lab.traces.prepared import prepared
@@ -104,9 +104,8 @@ def traces(
             return {workload: step_of(log, model.layers) for workload, log in found.items()}
         kind = tensors, mechanism, config, precision, target, capability
         growth = growth_of(
-            found["train"], batch=batch, layers=model.layers, kind=kind,
-            trace_many=lambda: logs(MANY * batch)["train"],
-        )  # fmt: skip
+            found["train"], batch=batch, layers=model.layers, kind=kind, trace=lambda batch: logs(batch)["train"]
+        )
         return {"train": replace(step_of(found["train"], model.layers), growth=growth)}
 
     failed: Exception

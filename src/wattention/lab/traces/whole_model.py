@@ -35,10 +35,7 @@ def operators_of(log: Log, layers: int) -> tuple[Operator, ...]:
     joined: Counter[tuple[OperatorFacts, Part, Stage]] = Counter()
     for (facts, place, stage), times in log.operators.items():
         joined[facts, place.part, stage] += times * (layers if place.in_layer else 1)
-    return tuple(
-        Operator(part=part, stage=stage, times=times, **facts._asdict())
-        for (facts, part, stage), times in joined.items()
-    )
+    return tuple(Operator(*facts, part, stage, times) for (facts, part, stage), times in joined.items())
 
 
 _FURTHER_LAYER: Mapping[str, tuple[str, ...]] = {
