@@ -2,7 +2,8 @@
 
 The goal is 100 ms a point, warm: the process has answered other points before. What repeats (traces, plans, fits of a
 profile) is kept; a new length has to be traced and planned anew. Every mechanism is asked about lengths of its own, so
-that none finds what another one left.
+that none finds what another one left. Batches of 8 sequences, and of one, which may take another trace: one sequence
+alone may be another program than several.
 
 Run: python benchmarks/predict_speed.py
 """
@@ -21,10 +22,10 @@ from wattention.study.prediction import predict
 LENGTHS = range(512, 4096, 512)
 
 
-def seconds_of(mechanism: str, tokens: int, hardware: str, precision: str) -> float:
+def seconds_of(mechanism: str, tokens: int, hardware: str, precision: str, batch: int = 8) -> float:
     model = ModelSpec.preset("gpt2", context=8192)
     query = PredictionQuery(
-        model=model, mechanism=mechanism, tokens=tokens, batch=8, precision=precision, hardware=hardware
+        model=model, mechanism=mechanism, tokens=tokens, batch=batch, precision=precision, hardware=hardware
     )
     start = time.perf_counter()
     predict(query)
@@ -39,13 +40,16 @@ def main() -> None:
     ):
         result[hardware] = {}
         for place, mechanism in enumerate(STUDY_MECHANISMS):
-            seconds_of(mechanism, 256 + 8 * place, hardware, precision)
+            for batch in (8, 1):
+                seconds_of(mechanism, 256 + 8 * place, hardware, precision, batch)
             lengths = [seconds_of(mechanism, tokens + 64 * place, hardware, precision) for tokens in LENGTHS]
             devices = [seconds_of(mechanism, LENGTHS[0] + 64 * place, device, precision) for device in others]
             again = [seconds_of(mechanism, LENGTHS[0] + 64 * place, hardware, precision) for _ in range(5)]
+            single = [seconds_of(mechanism, tokens + 64 * place, hardware, precision, 1) for tokens in LENGTHS]
             times = {"new_length": statistics.median(lengths), "new_length_best": min(lengths),
                      "new_length_worst": max(lengths), "new_device": statistics.median(devices),
-                     "again": statistics.median(again)}  # fmt: skip
+                     "again": statistics.median(again),
+                     "new_length_one_sequence": statistics.median(single)}  # fmt: skip
             result[hardware][mechanism] = times
             print(
                 f"{hardware:<11}{mechanism:<16}",
