@@ -11,8 +11,8 @@ import torch
 
 from wattention.core.specs import DataSpec, ModelSpec, TrainingSpec
 from wattention.data.task import open_batches
-from wattention.lab.meeting import join
-from wattention.lab.parallel import ALONE, Meeting
+from wattention.lab.parallel.meeting import join
+from wattention.lab.parallel.ranks import ALONE, Meeting
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import MECHANISMS
 from wattention.model.gpt2 import GPT2

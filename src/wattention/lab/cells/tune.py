@@ -20,9 +20,9 @@ from wattention.core.run_spec import CellSpec, RunSpec
 from wattention.core.specs import TrainingSpec
 from wattention.data.batches import Batches
 from wattention.data.task import open_batches
-from wattention.lab.findings import Findings, ReportProgress, load_choice
-from wattention.lab.stage import Stage
-from wattention.lab.stretches import Stretches
+from wattention.lab.cells.findings import Findings, ReportProgress, load_choice
+from wattention.lab.phases.stage import Stage
+from wattention.lab.phases.stretches import Stretches
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.window import Panel

@@ -22,7 +22,7 @@ import numpy as np
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from wattention.core.specs import ModelSpec, TrainingSpec
-from wattention.lab.operator_probes import Call, Probe, attention_probes, memory_probes, product_probes
+from wattention.lab.calibration.probes import Call, Probe, attention_probes, memory_probes, product_probes
 from wattention.lab.traces.described import tensors_in
 from wattention.lab.traces.operator_facts import OperatorFacts, facts_of_tensors
 from wattention.lab.traces.tracing import trace

@@ -6,7 +6,7 @@ gradients are those of one process with that batch, up to the order of additions
 
     ddp        rows of the batch / N      every rank holds the model          torch DistributedDataParallel
     fsdp       rows of the batch / N      every rank holds 1/N of each matrix torch fully_shard, a block at a time
-    context    positions / N              see context_parallel.py
+    context    positions / N              see context.py
 
 Parameters, gradients and their sums stay float32 also where autocast computes in bfloat16, as in one process: a policy
 that gathered bfloat16 parameters would halve the traffic and train another model.
@@ -34,7 +34,7 @@ from wattention.core.records import Phase
 from wattention.core.run_spec import Parallel
 from wattention.core.specs import IGNORE
 from wattention.data.batches import Batch, Batches
-from wattention.lab.rank_readings import Seat, merge_phases
+from wattention.lab.parallel.readings import Seat, merge_phases
 from wattention.meters.window import Panel
 
 if TYPE_CHECKING:

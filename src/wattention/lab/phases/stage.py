@@ -1,6 +1,7 @@
 """The phases of one cell while it runs: each measured in a window of its own, on the cell's common clock.
 
-Over several ranks a window opens when all are there, and its readings become one set of all ranks' (rank_readings.py).
+Over several ranks a window opens when all are there, and its readings become one set of all ranks'
+(parallel/readings.py).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from wattention.core.quantities import Reading
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.findings import ReportProgress
-from wattention.lab.parallel import ALONE, OneProcess
-from wattention.lab.power_trace import window_samples
+from wattention.lab.cells.findings import ReportProgress
+from wattention.lab.parallel.ranks import ALONE, OneProcess
+from wattention.lab.phases.power_trace import window_samples
 from wattention.meters.window import Panel
 
 

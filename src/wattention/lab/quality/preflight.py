@@ -5,8 +5,8 @@ from __future__ import annotations
 from wattention.core.errors import UserError
 from wattention.core.run_spec import RunSpec
 from wattention.data.batches import Batches
-from wattention.lab.matching import match_widths
-from wattention.lab.tune_cell import check_validation
+from wattention.lab.cells.tune import check_validation
+from wattention.lab.quality.matching import match_widths
 
 
 def check_quality(run: RunSpec, batches: Batches) -> None:
