@@ -10,7 +10,7 @@ from fakes import ranks_training, torchrun
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.specs import IGNORE, DataSpec
 from wattention.data.task import open_batches
-from wattention.lab.parallel.ranks import BatchRows
+from wattention.lab.parallel.rows import BatchRows
 from wattention.lab.preflight import check_run
 from wattention.study.configure import DEFAULTS, build_run_spec
 

@@ -7,7 +7,7 @@ import pytest
 from wattention.core.quantities import Absent, counted, measured
 from wattention.core.records import CellKey, Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.parallel.ranks import OneProcess
+from wattention.lab.parallel.one_process import OneProcess
 from wattention.lab.phases.energy import EnergyWindows
 from wattention.lab.phases.stage import Stage
 from wattention.meters.base import OpenedMeters

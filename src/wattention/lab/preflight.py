@@ -11,7 +11,7 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
-from wattention.lab.parallel.ranks import uneven_batch
+from wattention.lab.parallel.rows import uneven_batch
 from wattention.lab.quality.preflight import check_quality
 from wattention.mechanisms.base import MECHANISMS
 

@@ -16,8 +16,9 @@ import torch
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import CellSpec
 from wattention.lab.cells.failures import status_of
-from wattention.lab.cells.findings import Findings, ReportProgress
-from wattention.lab.parallel.ranks import ALONE, OneProcess
+from wattention.lab.cells.findings import Findings
+from wattention.lab.parallel.one_process import ALONE, OneProcess
+from wattention.lab.phases.stage import ReportProgress
 from wattention.meters.environment import record_environment
 
 

@@ -17,9 +17,9 @@ from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, Reading, counted, measured
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.cells.findings import Findings, ReportProgress, load_choice
-from wattention.lab.cells.train import build_trainer
-from wattention.lab.phases.stage import Stage
+from wattention.lab.cells.build import build_trainer
+from wattention.lab.cells.findings import Findings, load_choice
+from wattention.lab.phases.stage import ReportProgress, Stage
 from wattention.lab.phases.stretches import Stretches
 from wattention.lab.quality.matching import describe_match
 from wattention.lab.quality.target_loss import TargetRule, explain_missing, find_crossing, smoothed

@@ -1,46 +1,33 @@
-"""The ranks of one cell meet: a process group of their own, and each rank's way to spread a step."""
+"""Where the ranks of one cell meet, as the driver of a rank tells its child."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import dataclass
 
-import torch
-
-from wattention.core.errors import UserError
-from wattention.lab.parallel.ranks import Meeting, OneProcess, Replicas, Shards
+from wattention.core.run_spec import Parallel
 
 
-def join(meeting: Meeting, device: str) -> OneProcess:
-    """Meet the other ranks and return this rank's way to spread a step; ``device`` is this rank's own.
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the ranks of one cell meet.
 
-    Raises:
-        UserError: this machine has no such device.
+    Args:
+        mode: how the step is spread.
+        rank, size, local_rank: as torchrun counts them.
+        host, port: of a TCP store that is already served.
+        name: of this meeting; no two on one store may share it.
+        timeout_s: after which a collective that a rank does not join is an error.
     """
-    from torch import distributed
-    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-    backend = "gloo"
-    if device != "cpu":
-        if meeting.local_rank >= torch.cuda.device_count():
-            raise UserError(
-                "more ranks than GPUs on one machine",
-                got=f"local rank {meeting.local_rank}",
-                wanted=f"at most {torch.cuda.device_count()} ranks here",
-                do="lower --nproc-per-node",
-            )
-        torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl"
-    timeout = timedelta(seconds=meeting.timeout_s)
-    store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
-    distributed.init_process_group(
-        backend,
-        store=PrefixStore(meeting.name, store),
-        rank=meeting.rank,
-        world_size=meeting.size,
-        timeout=timeout,
-    )
-    if meeting.mode == "context":
-        from wattention.lab.parallel.context import ContextParallel
+    mode: Parallel
+    rank: int
+    size: int
+    local_rank: int
+    host: str
+    port: int
+    name: str
+    timeout_s: float
 
-        return ContextParallel(meeting, device, backend)
-    return {"ddp": Replicas, "fsdp": Shards}[meeting.mode](meeting, device, backend)
+    def device(self, name: str) -> str:
+        """Return the device of this rank: the GPU of its local rank, or the CPU."""
+        return name if name == "cpu" else f"{name}:{self.local_rank}"

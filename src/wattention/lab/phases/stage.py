@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from wattention.core.quantities import Reading
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.cells.findings import ReportProgress
-from wattention.lab.parallel.ranks import ALONE, OneProcess
+from wattention.lab.parallel.one_process import ALONE, OneProcess
 from wattention.lab.phases.power_trace import window_samples
 from wattention.meters.window import Panel
+
+
+class ReportProgress(Protocol):
+    """Tells the outside how far a cell is."""
+
+    def __call__(
+        self, *, phase: str, done: int = 0, total: int = 0, text: str = "", tokens_per_s: float | None = None
+    ) -> None:
+        """Send one sign of life."""
 
 
 @dataclass(kw_only=True)

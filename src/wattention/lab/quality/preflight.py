@@ -5,7 +5,6 @@ from __future__ import annotations
 from wattention.core.errors import UserError
 from wattention.core.run_spec import RunSpec
 from wattention.data.batches import Batches
-from wattention.lab.cells.tune import check_validation
 from wattention.lab.quality.matching import match_widths
 
 
@@ -41,6 +40,17 @@ def _check_target(run: RunSpec, batches: Batches) -> None:
             got=f"--max-tokens {cap}",
             wanted=f"at least {fixed}: {run.training.steps} steps of {run.tokens_per_step} tokens",
             do="raise --max-tokens, or lower --steps",
+        )
+
+
+def check_validation(batches: Batches) -> None:
+    """Raise ``UserError`` when too little held-out text is left to judge rates by."""
+    if next(batches.validation(), None) is None:
+        raise UserError(
+            "too little held-out text is left to judge learning rates by",
+            got=f"the reported held-out loss uses {batches.provenance['evaluated_tokens']} tokens",
+            wanted="as many again beside them",
+            do="lower data.heldout_tokens, or raise data.heldout_fraction",
         )
 
 
