@@ -74,13 +74,13 @@ def test_a_program_met_before_answers_as_one_that_is_new(name: str, target: str,
 
 def test_the_second_trace_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = []
-    trace_on = tracing.trace_on
+    logs_of = tracing.logs_of
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        batches.append(kwargs["size"][0])
-        return trace_on(*args, **kwargs)
+    def counted(run: Any, tensors: Any) -> Any:
+        batches.append(run.batch)
+        return logs_of(run, tensors)
 
-    monkeypatch.setattr(tracing, "trace_on", counted)
+    monkeypatch.setattr(tracing, "logs_of", counted)
     tracing.traces.cache_clear()
     growth._GROWTH.clear()
     for tokens in (500, 501, 1000):

@@ -16,10 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wattention.core.operators import StepTrace
 from wattention.core.specs import ModelSpec
-from wattention.lab.traces import tracing
+from wattention.lab.traces import runs
 from wattention.lab.traces.operator_facts import operator_facts
+from wattention.lab.traces.runs import Run, logs_of
 from wattention.lab.traces.sized_tensor import SizedTensor, SizesOnly
-from wattention.lab.traces.tracing import trace, trace_on
+from wattention.lab.traces.tracing import trace
 from wattention.lab.traces.whole_model import step_of
 from wattention.mechanisms import flash
 from wattention.mechanisms.base import MECHANISMS
@@ -30,10 +31,11 @@ EIGHT = tuple(MECHANISMS.names())
 
 def traced(name: str, tensors: Any, training: bool, tokens: int, precision: Any, target: str) -> dict[Any, StepTrace]:
     mechanism = MECHANISMS.load(name)
-    logs = trace_on(
-        training, MODEL, tensors, mechanism, mechanism.config(), size=(3, tokens), precision=precision, target=target
-    )
-    return {workload: step_of(log, MODEL.layers) for workload, log in logs.items()}
+    run = Run(
+        training=training, model=MODEL, mechanism=mechanism, config=mechanism.config(), batch=3, tokens=tokens,
+        precision=precision, target=target,
+    )  # fmt: skip
+    return {workload: step_of(log, MODEL.layers) for workload, log in logs_of(run, tensors).items()}
 
 
 @pytest.mark.parametrize("name", EIGHT)
@@ -47,7 +49,7 @@ def test_a_trace_is_the_one_of_torch_s_fake_tensors_running_every_round(
         pytest.skip("the flash kernel of CUDA has no float32")
     examine = partial(operator_facts, target=target)
     quick = traced(name, SizesOnly(examine), training, tokens, precision, target)
-    monkeypatch.setattr(tracing, "rounds_counted_by", lambda _: nullcontext())
+    monkeypatch.setattr(runs, "rounds_counted_by", lambda _: nullcontext())
     whole = traced(name, FakeTensorMode(), training, tokens, precision, target)
     assert quick == whole
 

@@ -129,6 +129,9 @@ def test_a_mechanism_that_looks_at_its_numbers_is_known_by_its_record() -> None:
     attention = sum(op.flop * op.times for op in found["train"].operators if op.part == "attention")
     assert attention == 3 * (cost.hardware_forward_flop + cost.hardware_backward_flop)
     assert found["decode"].cache_bytes == 3 * cost.cache_bytes
+    twice = trace("train", MODEL, peeking, peeking.config(), **(options | {"batch": 4}))
+    told = max(line.fixed_bytes + 4 * line.sequence_bytes for line in found["train"].growth)
+    assert told == pytest.approx(sum(twice.peak()[1].values()))
     assert sum(found["train"].peak()[1].values()) == pytest.approx(sum(traced("flash").peak()[1].values()), rel=0.05)
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from wattention.core.cost import Cost
 from wattention.core.operators import Operator, Stage
 from wattention.core.shapes import AttentionShape
 from wattention.core.specs import ModelSpec
+from wattention.lab.traces.runs import Run, Workload
 from wattention.mechanisms.base import AttentionModule, Cache, Mechanism, MechanismConfig
 
 
@@ -66,38 +68,35 @@ class _RecordLayer(AttentionModule):
         return y
 
 
-def stand_in(mechanism: Mechanism, model: ModelSpec, *, tokens: int, batch: int, element_bytes: int) -> Mechanism:
+def stand_in(run: Run) -> Mechanism:
     """Return a mechanism whose layers have the record's parameters and keep the record's bytes."""
+    width = _element_bytes(run)
 
     def build(shape: AttentionShape, config: MechanismConfig, dropout: float) -> AttentionModule:
-        def bytes_at(cached_batch: int, cached_tokens: int) -> int:
-            at = AttentionShape(batch=cached_batch, tokens=cached_tokens, width=model.width, heads=model.heads)
-            return mechanism.cost(at, config, element_bytes).cache_bytes
+        def bytes_at(batch: int, tokens: int) -> int:
+            return run.mechanism.cost(_shape(run.model, batch, tokens), config, width).cache_bytes
 
-        here = AttentionShape(batch=batch, tokens=tokens, width=model.width, heads=model.heads)
-        cost = mechanism.cost(here, config, element_bytes)
-        return _RecordLayer(bytes_at, model.width, cost.parameters, cost.saved_bytes)
+        cost = run.mechanism.cost(_shape(run.model, run.batch, run.tokens), config, width)
+        return _RecordLayer(bytes_at, run.model.width, cost.parameters, cost.saved_bytes)
 
-    return replace(mechanism, build=build)
+    return replace(run.mechanism, build=build)
 
 
-def record_operators(
-    workload: Literal["train", "prefill", "decode"], mechanism: Mechanism, config: MechanismConfig, model: ModelSpec,
-    *, tokens: int, batch: int, dtype: str, element_bytes: int,
-) -> tuple[Operator, ...]:  # fmt: skip
+def record_operators(workload: Workload, run: Run) -> tuple[Operator, ...]:
     """Return the operators of the attention layers, all layers, from the cost record."""
+    width = _element_bytes(run)
 
-    def shape(length: int) -> AttentionShape:
-        return AttentionShape(batch=batch, tokens=length, width=model.width, heads=model.heads)
+    def cost_of(tokens: int) -> Cost:
+        return run.mechanism.cost(_shape(run.model, run.batch, tokens), run.config, width)
 
-    cost = mechanism.cost(shape(tokens), config, element_bytes)
-    weights = cost.parameters * element_bytes
-    fed = batch * (1 if workload == "decode" else tokens) * model.width * element_bytes
+    cost = cost_of(run.tokens)
+    weights = cost.parameters * width
+    fed = run.batch * (1 if workload == "decode" else run.tokens) * run.model.width * width
 
     def operator(stage: Stage, flop: int, read_bytes: int, written_bytes: int) -> Operator:
         return Operator(
-            name="cost-record", kind="memory", part="attention", stage=stage, dtype=dtype, dims=(), flop=flop,
-            read_bytes=read_bytes, written_bytes=written_bytes, times=model.layers,
+            name="cost-record", kind="memory", part="attention", stage=stage, dtype=run.precision, dims=(), flop=flop,
+            read_bytes=read_bytes, written_bytes=written_bytes, times=run.model.layers,
         )  # fmt: skip
 
     if workload == "train":
@@ -107,6 +106,14 @@ def record_operators(
         )
     flop = cost.hardware_forward_flop
     if workload == "decode":
-        flop -= mechanism.cost(shape(tokens - 1), config, element_bytes).hardware_forward_flop if tokens > 1 else 0
+        flop -= cost_of(run.tokens - 1).hardware_forward_flop if run.tokens > 1 else 0
         return (operator("forward", max(flop, 0), weights + cost.cache_bytes + fed, fed),)
     return (operator("forward", flop, weights + fed, cost.cache_bytes + fed),)
+
+
+def _shape(model: ModelSpec, batch: int, tokens: int) -> AttentionShape:
+    return AttentionShape(batch=batch, tokens=tokens, width=model.width, heads=model.heads)
+
+
+def _element_bytes(run: Run) -> int:
+    return 2 if run.precision == "bfloat16" else 4
