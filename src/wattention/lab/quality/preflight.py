@@ -23,6 +23,17 @@ def check_quality(run: RunSpec, batches: Batches) -> None:
     match_widths(run)
 
 
+def check_validation(batches: Batches) -> None:
+    """Raise ``UserError`` when too little held-out text is left to judge rates by."""
+    if next(batches.validation(), None) is None:
+        raise UserError(
+            "too little held-out text is left to judge learning rates by",
+            got=f"the reported held-out loss uses {batches.provenance['evaluated_tokens']} tokens",
+            wanted="as many again beside them",
+            do="lower data.heldout_tokens, or raise data.heldout_fraction",
+        )
+
+
 def _check_target(run: RunSpec, batches: Batches) -> None:
     assert run.target is not None
     if run.data.task != "text" or next(batches.heldout()).target_bytes is None:
@@ -40,17 +51,6 @@ def _check_target(run: RunSpec, batches: Batches) -> None:
             got=f"--max-tokens {cap}",
             wanted=f"at least {fixed}: {run.training.steps} steps of {run.tokens_per_step} tokens",
             do="raise --max-tokens, or lower --steps",
-        )
-
-
-def check_validation(batches: Batches) -> None:
-    """Raise ``UserError`` when too little held-out text is left to judge rates by."""
-    if next(batches.validation(), None) is None:
-        raise UserError(
-            "too little held-out text is left to judge learning rates by",
-            got=f"the reported held-out loss uses {batches.provenance['evaluated_tokens']} tokens",
-            wanted="as many again beside them",
-            do="lower data.heldout_tokens, or raise data.heldout_fraction",
         )
 
 
