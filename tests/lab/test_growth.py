@@ -96,6 +96,13 @@ def test_the_largest_batch_is_the_last_that_fits(name: str, about: float) -> Non
     assert peak(traced(name, "cuda", "bfloat16", 777, int(most * (1 + about)) + 1)) > capacity
 
 
+@pytest.mark.parametrize("name", ["flash", "lsh"])
+def test_a_batch_of_any_size_can_be_asked_about(name: str) -> None:
+    found = traced(name, "cuda", "bfloat16", 1000, 10**9)
+    assert not found.marks
+    assert at(found, 10**9) == pytest.approx(peak(found), rel=1e-9)
+
+
 def test_nothing_fits_where_the_model_alone_does_not() -> None:
     trace = traced("flash", "cpu", "float32", 128, 2)
     assert largest_batch(trace, trace.growth[-1].fixed_bytes - 1) == 0

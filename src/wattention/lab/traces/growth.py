@@ -14,6 +14,7 @@ What has a limit counts with it for every batch: never too little, and next to t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -24,6 +25,8 @@ from wattention.lab.traces.whole_model import StorageGrowth, memory_lines, memor
 
 MANY = 27720
 """Batches of the second trace: so many that what has a limit has reached it, with divisors for groups of every size."""
+_MOST_SEQUENCES = 2**28
+"""... but no more than this, whose bytes are still whole numbers of 64 bits."""
 _OF_LIMITED = 0.05
 """A share that grows, and is no larger, is of what has a limit."""
 _MOST_PROGRAMS = 512
@@ -48,7 +51,8 @@ def growth_of(
         log, batch = trace(2), 2
         growth = _growth_of_storages(log, kind, batch, trace)
     if growth is None:
-        return _highest(_by_phase(log, trace(MANY * batch), batch, layers))
+        times = _many(batch)
+        return _highest(_by_phase(log, trace(times * batch), times, batch, layers))
     return _highest(memory_lines(log, growth, batch, layers))
 
 
@@ -59,12 +63,18 @@ def _growth_of_storages(
     events = _ordered(log.events)
     program = kind, events, tuple(log.dims)
     if program not in _GROWTH:
-        many = trace(MANY * batch)
+        times = _many(batch)
+        many = trace(times * batch)
         alike = _ordered(many.events) == events
         if len(_GROWTH) >= _MOST_PROGRAMS:
             del _GROWTH[next(iter(_GROWTH))]
-        _GROWTH[program] = tuple(map(_growth, log.sizes, many.sizes)) if alike else None
+        _GROWTH[program] = tuple(map(partial(_growth, times), log.sizes, many.sizes)) if alike else None
     return _GROWTH[program]
+
+
+def _many(batch: int) -> int:
+    """Batches of the second trace."""
+    return min(MANY, max(2, _MOST_SEQUENCES // batch))
 
 
 def _ordered(events: Iterable[tuple[str, int, int]]) -> tuple[Any, ...]:
@@ -73,17 +83,17 @@ def _ordered(events: Iterable[tuple[str, int, int]]) -> tuple[Any, ...]:
     return tuple(chain.from_iterable(sorted(run) if sign < 0 else run for sign, run in runs))
 
 
-def _growth(size: int, many_size: int) -> StorageGrowth:
-    """Tell how a storage grows from its bytes in both traces."""
-    share = (many_size - size) / ((MANY - 1) * size) if size else 0.0
+def _growth(times: int, size: int, many_size: int) -> StorageGrowth:
+    """Tell how a storage grows from its bytes in both traces, the second of so many times the batch."""
+    share = (many_size - size) / ((times - 1) * size) if size else 0.0
     return StorageGrowth(share, 0) if share > _OF_LIMITED else StorageGrowth(0.0, many_size if share else 0)
 
 
-def _by_phase(log: Log, many: Log, batch: int, layers: int) -> Iterable[MemoryLine]:
+def _by_phase(log: Log, many: Log, times: int, batch: int, layers: int) -> Iterable[MemoryLine]:
     """Draw a line for each phase through its highest points, where storages do not correspond."""
     for one, other in zip(memory_points(log), memory_points(many), strict=True):
         low, high = (sum(point.at(layers - 1).values()) for point in (one, other))
-        each = (high - low) / ((MANY - 1) * batch)
+        each = (high - low) / ((times - 1) * batch)
         yield MemoryLine(low - batch * each, each)
 
 

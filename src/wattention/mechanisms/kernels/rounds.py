@@ -81,7 +81,7 @@ def groups_of_heads(x: Tensor, tokens: int, *, leave_nothing: bool = True) -> It
 def heads_at_a_time(heads: int, tokens: int, *, on_cpu: bool) -> int:
     """Return the most heads that divide all of them and have at most a group's tokens together, at least 1."""
     most = CPU_GROUP_TOKENS if on_cpu else DEVICE_GROUP_TOKENS
-    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * tokens <= most))
+    return next(n for n in range(max(1, min(heads, most // tokens)), 0, -1) if heads % n == 0)
 
 
 def on_cpu(x: Tensor) -> bool:
