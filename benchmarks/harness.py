@@ -15,8 +15,10 @@ import torch
 from results import write_result
 from wattention.core.records import CellKey
 from wattention.core.run_spec import CellSpec
-from wattention.lab.findings import load_choice
-from wattention.lab.train_cell import Stage, build_trainer, run_training_steps
+from wattention.lab.cells.build import build_trainer
+from wattention.lab.cells.findings import load_choice
+from wattention.lab.cells.train import run_training_steps
+from wattention.lab.phases.stage import Stage
 from wattention.meters.window import Panel
 from wattention.study.configure import DEFAULTS, build_run_spec
 from wattention.study.local import available_threads

@@ -65,8 +65,8 @@ def main() -> None:
     from results import write_result
     from wattention.core.records import CellKey
     from wattention.core.run_spec import CellSpec
-    from wattention.lab.findings import load_choice
-    from wattention.lab.train_cell import build_trainer
+    from wattention.lab.cells.build import build_trainer
+    from wattention.lab.cells.findings import load_choice
     from wattention.meters.window import Panel, synchronise_of
     from wattention.study.configure import DEFAULTS, build_run_spec
     from wattention.study.local import available_threads

@@ -188,7 +188,7 @@ def train_at(name: str, fields: Mapping[str, Any]) -> Callable[[Session, float],
 
 def _cells(session: Session, spec: Any, share_s: float) -> Iterator[Any]:
     """Run the training cells of mechanisms that passed, until the longest so far would not fit any more."""
-    from wattention.lab.cell import run_cell
+    from wattention.lab.cells.run import run_cell
     from wattention.study.grid import plan_cells
 
     end, longest_s = time.monotonic() + share_s, 0.0
@@ -272,7 +272,7 @@ def sweep_lengths(session: Session, share_s: float) -> dict[str, Any]:
     """One layer of GPT-2's width, forward and backward, from 256 to 16k tokens, every mechanism that passed."""
     from wattention.core.records import CellKey
     from wattention.core.run_spec import CellSpec
-    from wattention.lab.cell import run_cell
+    from wattention.lab.cells.run import run_cell
     from wattention.study.configure import DEFAULTS, build_run_spec
 
     lengths = [64, 128] if session.dry else [256, 512, 1024, 2048, 4096, 8192, 16384]

@@ -8,8 +8,8 @@ from fakes.report_run import FullLauncher
 from fakes.simulated_energy import Device, record_of, stage_of, windows_of
 from fakes.study import Silent
 from wattention.core.quantities import counted
-from wattention.lab.energy_phase import Work
-from wattention.lab.power_trace import bound_traces
+from wattention.lab.phases.energy import Work
+from wattention.lab.phases.power_trace import bound_traces
 from wattention.study.configure import DEFAULTS, build_run_spec
 from wattention.study.run import run_comparison
 from wattention.study.store import RunFolder

@@ -11,8 +11,9 @@ import torch
 
 from wattention.core.specs import DataSpec, ModelSpec, TrainingSpec
 from wattention.data.task import open_batches
-from wattention.lab.meeting import join
-from wattention.lab.parallel import ALONE, Meeting
+from wattention.lab.parallel.join import join
+from wattention.lab.parallel.meeting import Meeting
+from wattention.lab.parallel.one_process import ALONE
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import MECHANISMS
 from wattention.model.gpt2 import GPT2

@@ -7,8 +7,8 @@ import math
 from wattention.core.quantities import Quantity, predicted
 from wattention.core.records import CellKey, CellRecord
 from wattention.core.run_spec import CellSpec
-from wattention.lab.energy_phase import EnergyWindows
-from wattention.lab.stage import Stage
+from wattention.lab.phases.energy import EnergyWindows
+from wattention.lab.phases.stage import Stage
 from wattention.meters.base import METERS, Interpretation, Meter, OpenedMeters, OpenMeter
 from wattention.meters.window import Panel
 from wattention.study.configure import DEFAULTS, build_run_spec

@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from wattention.core.shapes import AttentionShape
 from wattention.core.specs import ModelSpec
+from wattention.lab.cells.failures import is_out_of_memory
 from wattention.lab.conformance import accounting, gate
 from wattention.lab.conformance.subject import ClauseFailed, ClauseSkipped, Subject
-from wattention.lab.failures import is_out_of_memory
 from wattention.lab.traces.fake_model import CudaChoices
 from wattention.lab.traces.operator_facts import facts_of_tensors
 from wattention.lab.traces.tracing import trace

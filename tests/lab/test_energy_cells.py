@@ -8,9 +8,9 @@ import pytest
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.core.records import CellKey
 from wattention.core.run_spec import STUDY_MECHANISMS, CellSpec
-from wattention.lab import energy_phase
-from wattention.lab.length_cell import run_length_cell
-from wattention.lab.train_cell import run_train_cell
+from wattention.lab.cells.lengths import run_length_cell
+from wattention.lab.cells.train import run_train_cell
+from wattention.lab.phases import energy
 from wattention.meters.base import Interpretation, Meter, OpenedMeters, OpenMeter, open_meters
 from wattention.meters.window import Panel
 from wattention.study.configure import DEFAULTS, build_run_spec
@@ -66,7 +66,7 @@ def counted(monkeypatch):
         return Panel(OpenedMeters(opened=(*opened.opened, OpenMeter(meter=COUNTER, instrument=WallCounter()))))
 
     monkeypatch.setattr(Panel, "open", panel)
-    monkeypatch.setattr(energy_phase, "needed_window_s", lambda facts: NEEDED_S)
+    monkeypatch.setattr(energy, "needed_window_s", lambda facts: NEEDED_S)
 
 
 def cell(source, kind, **measure):

@@ -9,8 +9,8 @@ from fakes.simulated_energy import CLASS, Device, cell_spec, panel_of, record_of
 from wattention.analysis.energy import PHASES, TRAIN, energies, ratios, summarise, window_energy
 from wattention.core.quantities import Absent, Quantity, counted, measured
 from wattention.core.records import Phase
-from wattention.lab.energy_phase import Work
-from wattention.lab.power_trace import MOST_POINTS, bound_traces
+from wattention.lab.phases.energy import Work
+from wattention.lab.phases.power_trace import MOST_POINTS, bound_traces
 from wattention.meters.base import OpenedMeters
 from wattention.meters.window import Panel
 

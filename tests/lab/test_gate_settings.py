@@ -2,8 +2,8 @@
 
 import pytest
 
+from wattention.lab.cells.gate import gate_shape
 from wattention.lab.conformance import run_gate
-from wattention.lab.gate_cell import gate_shape
 from wattention.mechanisms.base import MECHANISMS
 
 

@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from wattention.core.errors import UserError
-from wattention.lab.matching import TOLERANCE, attention_cost, describe_match, match_widths, train_flop_per_token
+from wattention.lab.quality.matching import (
+    TOLERANCE,
+    attention_cost,
+    describe_match,
+    match_widths,
+    train_flop_per_token,
+)
 from wattention.mechanisms.base import MECHANISMS
 from wattention.model.gpt2 import GPT2
 from wattention.study.configure import DEFAULTS, build_run_spec

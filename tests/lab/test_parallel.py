@@ -10,7 +10,7 @@ from fakes import ranks_training, torchrun
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.specs import IGNORE, DataSpec
 from wattention.data.task import open_batches
-from wattention.lab.parallel import BatchRows
+from wattention.lab.parallel.rows import BatchRows
 from wattention.lab.preflight import check_run
 from wattention.study.configure import DEFAULTS, build_run_spec
 
@@ -117,7 +117,7 @@ def test_what_ranks_cannot_do_is_said_before_anything_runs(fields, words):
 
 
 def test_context_parallelism_says_what_it_cannot_do():
-    from wattention.lab.context_parallel import check_context_parallel
+    from wattention.lab.parallel.context import check_context_parallel
 
     cuda = {"parallel": "context", "ranks": 2, "device": "cuda"}
     for fields, words in (

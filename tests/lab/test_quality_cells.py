@@ -11,11 +11,11 @@ from wattention.core.quantities import Absent, Quantity
 from wattention.core.records import CellKey, record_from_json
 from wattention.core.run_spec import STUDY_MECHANISMS, CellSpec
 from wattention.data.task import open_batches
-from wattention.lab.cell import run_cell
-from wattention.lab.findings import load_choice
+from wattention.lab.cells.build import build_trainer
+from wattention.lab.cells.findings import load_choice
+from wattention.lab.cells.run import run_cell
+from wattention.lab.cells.tune import choose_rate, probe_training
 from wattention.lab.preflight import check_run
-from wattention.lab.train_cell import build_trainer
-from wattention.lab.tune_cell import choose_rate, probe_training
 from wattention.study.configure import DEFAULTS, build_run_spec
 
 SMALL = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.core.records import Phase
-from wattention.lab.rank_readings import Seat, merge_phases
+from wattention.lab.parallel.readings import Seat, merge_phases
 
 
 def seat(rank, *, local=None, machine="a", device=None, domains=("package0", "dram0", "psys"), missing=None):

@@ -7,9 +7,9 @@ import pytest
 from wattention.core.quantities import Absent, counted, measured
 from wattention.core.records import CellKey, Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.energy_phase import EnergyWindows
-from wattention.lab.parallel import OneProcess
-from wattention.lab.stage import Stage
+from wattention.lab.parallel.one_process import OneProcess
+from wattention.lab.phases.energy import EnergyWindows
+from wattention.lab.phases.stage import Stage
 from wattention.meters.base import OpenedMeters
 from wattention.meters.simulated import DeviceTraits, SimulatedDevice
 from wattention.meters.window import Panel

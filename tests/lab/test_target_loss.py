@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.core.records import Phase
-from wattention.lab.target_cell import follow_curve, target_phase
-from wattention.lab.target_loss import TargetRule, explain_missing, find_crossing, smoothed
+from wattention.lab.cells.target import follow_curve, target_phase
+from wattention.lab.quality.target_loss import TargetRule, explain_missing, find_crossing, smoothed
 from wattention.lab.training import Evaluation
 
 

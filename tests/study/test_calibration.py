@@ -10,9 +10,10 @@ import pytest
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.hardware.profile import read_profile
-from wattention.lab.calibration import CacheLevel, OperatorTiming, measure_levels, time_probe
-from wattention.lab.energy_loads import LoadWindow, fit_energy
-from wattention.lab.operator_probes import attention_probes, memory_probes, product_probes
+from wattention.lab.calibration.energy import LoadWindow, fit_energy
+from wattention.lab.calibration.levels import CacheLevel, measure_levels
+from wattention.lab.calibration.operators import OperatorTiming, time_probe
+from wattention.lab.calibration.probes import attention_probes, memory_probes, product_probes
 from wattention.study.calibration import Calibration, profile_toml, run_calibration
 
 HOST = {"host": {"hostname": "bench-1", "cpu": "Some CPU"}, "packages": {"torch": "2.9"}, "torch": {"threads": 2}}

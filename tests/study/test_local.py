@@ -1,5 +1,6 @@
 """Real cells in real processes: whatever happens in one ends in a record."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from wattention.core.quantities import Quantity
 from wattention.core.records import CellKey
 from wattention.core.run_spec import CellSpec
 from wattention.study.configure import DEFAULTS, build_run_spec
-from wattention.study.local import LocalLauncher
+from wattention.study.local import PRELOADED, LocalLauncher
 
 MISBEHAVING = Path(__file__).parent.parent / "fakes" / "mechanisms" / "misbehaving.py"
 SMALL = {
@@ -32,6 +33,11 @@ def run(launcher, tmp_path, kind="train", source=str(MISBEHAVING), time_limit_s=
     record = launcher.run(cell, log=tmp_path / "log", on_progress=seen.append, time_limit_s=time_limit_s)
     assert record.key == cell.key
     return record, seen
+
+
+def test_what_is_imported_ahead_exists():
+    # the server skips a name that it cannot import without a word, and every cell would pay for it
+    assert [name for name in PRELOADED if find_spec(name) is None] == []
 
 
 def test_a_training_cell_measures_every_phase(launcher, tmp_path):

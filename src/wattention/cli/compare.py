@@ -305,7 +305,7 @@ def _open_run(
     world: World | None = None,
 ) -> tuple[Path, RunSpec]:
     """Return the run's folder and its specification, with widths matched where it asks for that."""
-    from wattention.lab.matching import match_widths
+    from wattention.lab.quality.matching import match_widths
     from wattention.study.configure import build_run_spec
     from wattention.study.local import available_threads
     from wattention.study.store import newest_run, read_spec

@@ -41,7 +41,7 @@ def sweep(
     from dataclasses import replace
 
     from wattention.core.errors import UserError
-    from wattention.lab.matching import match_widths
+    from wattention.lab.quality.matching import match_widths
     from wattention.study.configure import read_toml
     from wattention.study.local import available_threads
     from wattention.study.sweep import read_grid

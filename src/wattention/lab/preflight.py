@@ -11,8 +11,8 @@ from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.core.shapes import AttentionShape
 from wattention.data.task import open_batches
-from wattention.lab.parallel import uneven_batch
-from wattention.lab.quality_preflight import check_quality
+from wattention.lab.parallel.rows import uneven_batch
+from wattention.lab.quality.preflight import check_quality
 from wattention.mechanisms.base import MECHANISMS
 
 
@@ -67,7 +67,7 @@ def _check_ranks(run: RunSpec) -> None:
             do="say --device cuda: a rank takes the GPU with the number of its local rank",
         )
     if run.parallel == "context":
-        from wattention.lab.context_parallel import check_context_parallel
+        from wattention.lab.parallel.context import check_context_parallel
 
         check_context_parallel(run)
     elif run.training.batch % run.ranks:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from wattention.core.errors import UserError
 from wattention.core.specs import IGNORE, TrainingSpec
 from wattention.data.batches import Batch, Batches
-from wattention.lab.parallel import ALONE, OneProcess
+from wattention.lab.parallel.one_process import ALONE, OneProcess
 from wattention.model.gpt2 import GPT2, decay_groups
 
 

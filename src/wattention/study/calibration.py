@@ -19,7 +19,8 @@ from wattention.core.quantities import Absent, Quantity, Reading
 from wattention.study.local import MALLOC_SETTINGS, SPIN_COUNT
 
 if TYPE_CHECKING:
-    from wattention.lab.calibration import CacheLevel, OperatorTiming
+    from wattention.lab.calibration.levels import CacheLevel
+    from wattention.lab.calibration.operators import OperatorTiming
 LEAST_SECONDS = 10.0
 OPERATORS_SHARE = 0.7
 """Of the time; the rest is for the start of the process, the launches, the memory levels and the power."""
@@ -97,9 +98,11 @@ def measure_machine(*, seconds: float, threads: int, on_progress: Callable[[floa
 
     import torch
 
-    from wattention.lab.calibration import measure_levels, time_launch, time_operators
-    from wattention.lab.energy_loads import measure_energy
-    from wattention.lab.operator_probes import all_probes
+    from wattention.lab.calibration.energy import measure_energy
+    from wattention.lab.calibration.launches import time_launch
+    from wattention.lab.calibration.levels import measure_levels
+    from wattention.lab.calibration.operators import time_operators
+    from wattention.lab.calibration.probes import all_probes
     from wattention.meters.environment import record_environment
     from wattention.meters.window import Panel
 

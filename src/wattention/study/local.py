@@ -51,7 +51,7 @@ costs nothing on a quiet machine (88.9 against 88.6 ms, medians of 20 steps on a
 
 PRELOADED = [
     "wattention.study.local",
-    *(f"wattention.lab.{name}" for name in ("cell", "gate_cell", "train_cell", "length_cell")),
+    *(f"wattention.lab.cells.{name}" for name in ("run", "gate", "train", "lengths")),
     "torch._dynamo",  # which torch imports when the first optimiser is built, for about a second
 ]
 """What the server imports once, so that no cell has to."""
@@ -63,7 +63,7 @@ Work = Callable[..., CellRecord]
 
 def work_in_laboratory(cell: CellSpec, **options: Any) -> CellRecord:
     """Measure one cell; what every launcher runs unless it is a test."""
-    from wattention.lab.cell import run_cell
+    from wattention.lab.cells.run import run_cell
 
     with meters_of(cell):
         record = run_cell(cell, **options)

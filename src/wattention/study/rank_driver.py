@@ -27,7 +27,7 @@ from wattention.study.world import World
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-    from wattention.lab.parallel import Meeting
+    from wattention.lab.parallel.meeting import Meeting
 
 POLL_S = 0.2
 """How often a driver looks whether another rank has failed, and torchrun's own patience (its monitor's interval)."""
@@ -72,7 +72,7 @@ class Driver:
         )
 
     def _meeting(self, number: int, cell: CellSpec) -> Meeting:
-        from wattention.lab.parallel import Meeting
+        from wattention.lab.parallel.meeting import Meeting
 
         limit_s = cell.run.time_limit_s
         return Meeting(
@@ -179,8 +179,8 @@ def run_child(cell: CellSpec, meeting: Meeting, pipe: Connection, log: str) -> N
         try:
             from torch import distributed
 
-            from wattention.lab.cell import run_cell
-            from wattention.lab.meeting import join
+            from wattention.lab.cells.run import run_cell
+            from wattention.lab.parallel.join import join
 
             device = meeting.device(cell.run.device)
             spread = join(meeting, device)
@@ -203,6 +203,6 @@ def ending_of(record: CellRecord) -> Ending:
 
 def machine() -> str:
     """The name of this machine that no other one has."""
-    from wattention.lab.parallel import machine_id
+    from wattention.lab.parallel.ranks import machine_id
 
     return machine_id()

@@ -25,7 +25,7 @@ from typing import Any
 
 from wattention.core.quantities import Absent, Quantity, Reading, counted
 from wattention.core.records import Phase
-from wattention.lab.stage import Stage
+from wattention.lab.phases.stage import Stage
 from wattention.meters.base import device_type
 from wattention.meters.energy import needed_window_s
 from wattention.meters.estimate import choose_cpu_power, estimate_cpu_energy

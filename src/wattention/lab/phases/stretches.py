@@ -15,8 +15,8 @@ import torch
 
 from wattention.core.quantities import Absent, Quantity, Reading, counted
 from wattention.core.records import Phase
-from wattention.lab.energy_phase import EnergyWindows
-from wattention.lab.stage import Stage
+from wattention.lab.phases.energy import EnergyWindows
+from wattention.lab.phases.stage import Stage
 from wattention.lab.training import DivergedError, Trainer
 from wattention.meters.window import MeasuringWindow, Panel
 

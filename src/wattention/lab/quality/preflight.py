@@ -5,8 +5,7 @@ from __future__ import annotations
 from wattention.core.errors import UserError
 from wattention.core.run_spec import RunSpec
 from wattention.data.batches import Batches
-from wattention.lab.matching import match_widths
-from wattention.lab.tune_cell import check_validation
+from wattention.lab.quality.matching import match_widths
 
 
 def check_quality(run: RunSpec, batches: Batches) -> None:
@@ -22,6 +21,17 @@ def check_quality(run: RunSpec, batches: Batches) -> None:
     if run.measure.recall_lengths:
         _check_recall_lengths(run)
     match_widths(run)
+
+
+def check_validation(batches: Batches) -> None:
+    """Raise ``UserError`` when too little held-out text is left to judge rates by."""
+    if next(batches.validation(), None) is None:
+        raise UserError(
+            "too little held-out text is left to judge learning rates by",
+            got=f"the reported held-out loss uses {batches.provenance['evaluated_tokens']} tokens",
+            wanted="as many again beside them",
+            do="lower data.heldout_tokens, or raise data.heldout_fraction",
+        )
 
 
 def _check_target(run: RunSpec, batches: Batches) -> None:

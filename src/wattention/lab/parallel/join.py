@@ -7,7 +7,9 @@ from datetime import timedelta
 import torch
 
 from wattention.core.errors import UserError
-from wattention.lab.parallel import Meeting, OneProcess, Replicas, Shards
+from wattention.lab.parallel.meeting import Meeting
+from wattention.lab.parallel.one_process import OneProcess
+from wattention.lab.parallel.ranks import Replicas, Shards
 
 
 def join(meeting: Meeting, device: str) -> OneProcess:
@@ -40,7 +42,7 @@ def join(meeting: Meeting, device: str) -> OneProcess:
         timeout=timeout,
     )
     if meeting.mode == "context":
-        from wattention.lab.context_parallel import ContextParallel
+        from wattention.lab.parallel.context import ContextParallel
 
         return ContextParallel(meeting, device, backend)
     return {"ddp": Replicas, "fsdp": Shards}[meeting.mode](meeting, device, backend)

@@ -6,10 +6,10 @@
 
 Only the training steps run inside the training window; the number of tokens is fixed, so that all mechanisms see the
 same text. The memory step and the kernel's name come from profiled steps afterwards, which are never timed. The idle
-windows, and those that repeat work for its energy, exist only where an energy counter does (energy_phase.py).
+windows, and those that repeat work for its energy, exist only where an energy counter does (phases/energy.py).
 
 Over several ranks every rank runs this same timeline: a window opens after a common barrier, and its readings become
-one set of all ranks' when it is closed (rank_readings.py), so that all that follows sees the same numbers everywhere.
+one set of all ranks' when it is closed (parallel/readings.py), so that what follows sees the same numbers everywhere.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from wattention.core.quantities import Absent, Reading, counted, measured, predi
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
-from wattention.data.task import open_batches
-from wattention.lab.energy_phase import EnergyWindows, Work
-from wattention.lab.findings import Findings, ReportProgress, load_choice
-from wattention.lab.matching import describe_match, train_flop_per_token
-from wattention.lab.parallel import ALONE, OneProcess
-from wattention.lab.power_trace import bound_traces
-from wattention.lab.recall_phase import ask_at_lengths
-from wattention.lab.stage import Stage
+from wattention.lab.cells.build import build_trainer
+from wattention.lab.cells.findings import Findings, load_choice
+from wattention.lab.parallel.one_process import ALONE, OneProcess
+from wattention.lab.phases.energy import EnergyWindows, Work
+from wattention.lab.phases.power_trace import bound_traces
+from wattention.lab.phases.recall import ask_at_lengths
+from wattention.lab.phases.stage import ReportProgress, Stage
+from wattention.lab.quality.matching import describe_match, train_flop_per_token
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Cache, Mechanism, MechanismConfig
 from wattention.meters.kernels import record_kernels, title_of_kernels
@@ -98,20 +98,6 @@ def attended_pairs(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig
     model = cell.run.model
     shape = AttentionShape(batch=1, tokens=model.context, width=model.width, heads=model.heads)
     return None if mechanism.attends is None else mechanism.attends(shape, config).to_json()
-
-
-def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig, spread: OneProcess = ALONE) -> Trainer:
-    """Build data, model and optimiser of a training cell."""
-    run, spec = cell.run, cell.training
-    batches = open_batches(
-        run.data,
-        vocabulary=run.model.vocabulary,
-        batch=spec.batch,
-        tokens=spec.tokens or run.model.context,
-        order_seed=cell.seed,
-    )
-    model = GPT2(cell.model, mechanism, config, seed=cell.seed)
-    return Trainer(model, batches, spec, device=run.device, spread=spread)
 
 
 def _train(stage: Stage, trainer: Trainer, mechanism: Mechanism, config: MechanismConfig) -> None:

@@ -1,6 +1,7 @@
 """The phases of one cell while it runs: each measured in a window of its own, on the cell's common clock.
 
-Over several ranks a window opens when all are there, and its readings become one set of all ranks' (rank_readings.py).
+Over several ranks a window opens when all are there, and its readings become one set of all ranks'
+(parallel/readings.py).
 """
 
 from __future__ import annotations
@@ -8,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from wattention.core.quantities import Reading
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.findings import ReportProgress
-from wattention.lab.parallel import ALONE, OneProcess
-from wattention.lab.power_trace import window_samples
+from wattention.lab.parallel.one_process import ALONE, OneProcess
+from wattention.lab.phases.power_trace import window_samples
 from wattention.meters.window import Panel
+
+
+class ReportProgress(Protocol):
+    """Tells the outside how far a cell is."""
+
+    def __call__(
+        self, *, phase: str, done: int = 0, total: int = 0, text: str = "", tokens_per_s: float | None = None
+    ) -> None:
+        """Send one sign of life."""
 
 
 @dataclass(kw_only=True)

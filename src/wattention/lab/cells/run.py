@@ -15,9 +15,10 @@ import torch
 
 from wattention.core.records import CellRecord
 from wattention.core.run_spec import CellSpec
-from wattention.lab.failures import status_of
-from wattention.lab.findings import Findings, ReportProgress
-from wattention.lab.parallel import ALONE, OneProcess
+from wattention.lab.cells.failures import status_of
+from wattention.lab.cells.findings import Findings
+from wattention.lab.parallel.one_process import ALONE, OneProcess
+from wattention.lab.phases.stage import ReportProgress
 from wattention.meters.environment import record_environment
 
 
@@ -48,22 +49,22 @@ def run_cell(cell: CellSpec, *, progress: ReportProgress, spread: OneProcess = A
 def _work_of(cell: CellSpec, spread: OneProcess) -> Callable[[CellSpec, ReportProgress], Findings]:
     match cell.key.kind:
         case "gate":
-            from wattention.lab.gate_cell import run_gate_cell
+            from wattention.lab.cells.gate import run_gate_cell
 
             return run_gate_cell
         case "tune":
-            from wattention.lab.tune_cell import run_tune_cell
+            from wattention.lab.cells.tune import run_tune_cell
 
             return run_tune_cell
         case "train":
-            from wattention.lab.train_cell import run_train_cell
+            from wattention.lab.cells.train import run_train_cell
 
             return partial(run_train_cell, spread=spread)
         case "lengths":
-            from wattention.lab.length_cell import run_length_cell
+            from wattention.lab.cells.lengths import run_length_cell
 
             return run_length_cell
         case "target":
-            from wattention.lab.target_cell import run_target_cell
+            from wattention.lab.cells.target import run_target_cell
 
             return run_target_cell

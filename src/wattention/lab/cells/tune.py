@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Reading, counted, measured
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec, RunSpec
 from wattention.core.specs import TrainingSpec
 from wattention.data.batches import Batches
 from wattention.data.task import open_batches
-from wattention.lab.findings import Findings, ReportProgress, load_choice
-from wattention.lab.stage import Stage
-from wattention.lab.stretches import Stretches
+from wattention.lab.cells.findings import Findings, load_choice
+from wattention.lab.phases.stage import ReportProgress, Stage
+from wattention.lab.phases.stretches import Stretches
+from wattention.lab.quality.preflight import check_validation
 from wattention.lab.training import DivergedError, Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.window import Panel
@@ -98,17 +98,6 @@ def open_validated_batches(cell: CellSpec) -> Batches:
     )
     check_validation(batches)
     return batches
-
-
-def check_validation(batches: Batches) -> None:
-    """Raise ``UserError`` when too little held-out text is left to judge rates by."""
-    if next(batches.validation(), None) is None:
-        raise UserError(
-            "too little held-out text is left to judge learning rates by",
-            got=f"the reported held-out loss uses {batches.provenance['evaluated_tokens']} tokens",
-            wanted="as many again beside them",
-            do="lower data.heldout_tokens, or raise data.heldout_fraction",
-        )
 
 
 def _fresh_trainer(

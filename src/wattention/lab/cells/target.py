@@ -17,12 +17,12 @@ from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, Reading, counted, measured
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
-from wattention.lab.findings import Findings, ReportProgress, load_choice
-from wattention.lab.matching import describe_match
-from wattention.lab.stage import Stage
-from wattention.lab.stretches import Stretches
-from wattention.lab.target_loss import TargetRule, explain_missing, find_crossing, smoothed
-from wattention.lab.train_cell import build_trainer
+from wattention.lab.cells.build import build_trainer
+from wattention.lab.cells.findings import Findings, load_choice
+from wattention.lab.phases.stage import ReportProgress, Stage
+from wattention.lab.phases.stretches import Stretches
+from wattention.lab.quality.matching import describe_match
+from wattention.lab.quality.target_loss import TargetRule, explain_missing, find_crossing, smoothed
 from wattention.lab.training import Trainer
 from wattention.meters.window import Panel
 

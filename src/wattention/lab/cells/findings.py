@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from wattention.core.records import Phase, Status
 from wattention.core.run_spec import CellSpec
 from wattention.mechanisms.base import MECHANISMS, Mechanism, MechanismConfig
-
-
-class ReportProgress(Protocol):
-    """Tells the outside how far a cell is."""
-
-    def __call__(
-        self, *, phase: str, done: int = 0, total: int = 0, text: str = "", tokens_per_s: float | None = None
-    ) -> None:
-        """Send one sign of life."""
 
 
 @dataclass(frozen=True, kw_only=True)

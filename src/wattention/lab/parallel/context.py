@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.data.batches import Batches
-from wattention.lab.parallel import Replicas
+from wattention.lab.parallel.ranks import Replicas
 from wattention.model.gpt2 import GPT2
 
 PROBE_TOKENS_A_RANK = 32

@@ -7,8 +7,9 @@ import torch
 from wattention.core.errors import UserError
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
+from wattention.lab.cells.findings import Findings, load_choice
 from wattention.lab.conformance import run_gate
-from wattention.lab.findings import Findings, ReportProgress, load_choice
+from wattention.lab.phases.stage import ReportProgress
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 
 TOKENS = (37, 75, 150, 301, 602)

@@ -19,10 +19,10 @@ from wattention.core.quantities import Absent, Quantity, Reading, measured, pred
 from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec
 from wattention.core.shapes import AttentionShape
-from wattention.lab.energy_phase import EnergyWindows
-from wattention.lab.failures import is_out_of_memory
-from wattention.lab.findings import Findings, ReportProgress, load_choice
-from wattention.lab.stage import Stage
+from wattention.lab.cells.failures import is_out_of_memory
+from wattention.lab.cells.findings import Findings, load_choice
+from wattention.lab.phases.energy import EnergyWindows
+from wattention.lab.phases.stage import ReportProgress, Stage
 from wattention.mechanisms.base import Mechanism, MechanismConfig
 from wattention.meters.tensor_memory import measure_peak_tensor_bytes
 from wattention.meters.window import Panel, synchronise_of

@@ -1,0 +1,136 @@
+"""Time this machine's operators, each at many sizes: what a hardware profile of its own predicts steps from.
+
+Each call is timed by itself, after a short pause in which threads go to sleep as they do between the operators of a
+real step, on operands drawn in turn from a pool larger than a core's private caches, at least three sets of them. The
+median counts, as it does for measured steps. The share of other processes is told, so that a disturbed calibration can
+be seen.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from wattention.lab.calibration.probes import Call, Probe, attention_probes, memory_probes, product_probes
+from wattention.lab.traces.described import tensors_in
+from wattention.lab.traces.operator_facts import OperatorFacts, facts_of_tensors
+
+POOL_BYTES = 2**23
+LEAST_COPIES, MOST_COPIES = 3, 32
+"""At least three, because what an operator reads was last touched a few operators of its own size ago."""
+LEAST_SAMPLES, MOST_SAMPLES = 3, 25
+AXES = {
+    "product": ("batch", "m", "n", "k"),
+    "attention": ("copies", "queries", "keys", "head_dim"),
+    "memory": ("bytes",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTiming:
+    """One operator at one size."""
+
+    operator: str
+    dtype: str
+    axes: tuple[str, ...]
+    sizes: tuple[float, ...]
+    flop: int
+    seconds: float
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the facts of the operators called inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[OperatorFacts] = []
+        self.operand_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        facts = facts_of_tensors(func, args, kwargs or {}, out, target="cpu")
+        if facts.kind != "view":
+            self.seen.append(facts)
+            self.operand_bytes = sum(t.nbytes for t in tensors_in((args, tuple((kwargs or {}).values()))))
+        return out
+
+
+def time_operators(
+    *, budget_s: float, on_progress: Callable[[float], None] = lambda share: None
+) -> list[OperatorTiming]:
+    """Time every probe within a budget of seconds, spread evenly; the first size of each operator comes first.
+
+    Args:
+        budget_s: seconds to spend; probes that would start after it are left out.
+        on_progress: told the share that is done.
+    """
+    probes = list(_interleaved(memory_probes(), product_probes(), attention_probes()))
+    start, found = time.perf_counter(), []
+    for done, probe in enumerate(probes):
+        left = budget_s - (time.perf_counter() - start)
+        if left <= 0:
+            break
+        found.append(time_probe(probe, budget_s=max(2e-3, 0.8 * left / (len(probes) - done))))
+        on_progress((done + 1) / len(probes))
+    return found
+
+
+def _interleaved(*groups: Iterable[Probe]) -> Iterator[Probe]:
+    """Yield all probes, groups in turn, so that a slow moment of the machine does not hit one kind alone."""
+    lists = [list(group) for group in groups]
+    places = [((i + 0.5) / len(group), number, i) for number, group in enumerate(lists) for i in range(len(group))]
+    for _, number, index in sorted(places):
+        yield lists[number][index]
+
+
+def time_probe(probe: Probe, *, budget_s: float) -> OperatorTiming:
+    """Time one probe; at least :data:`LEAST_SAMPLES` calls, whatever the budget."""
+    first = probe.build()
+    with _Watch() as watch:
+        first()
+    (facts,) = watch.seen
+    copies = max(LEAST_COPIES, min(MOST_COPIES, POOL_BYTES // max(1, watch.operand_bytes)))
+    calls = [first, *(probe.build() for _ in range(copies - 1))]
+    seconds = statistics.median(time_calls(calls, budget_s=budget_s))
+    axes, sizes = _axes_of(facts)
+    return OperatorTiming(
+        operator=probe.operator, dtype=probe.dtype, axes=axes, sizes=sizes, flop=facts.flop, seconds=seconds
+    )
+
+
+def _axes_of(facts: OperatorFacts) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    if facts.kind == "matmul":
+        return AXES["product"], tuple(map(float, facts.dims))
+    if facts.kind == "memory":
+        return AXES["memory"], (float(facts.read_bytes + facts.written_bytes),)
+    batch, heads, _, queries, keys, key_dim, value_dim, _, _ = facts.dims
+    return AXES["attention"], (float(batch * heads), float(queries), float(keys), (key_dim + value_dim) / 2)
+
+
+def time_calls(calls: Sequence[Call], *, budget_s: float) -> list[float]:
+    """Time single calls in turn until the budget is spent."""
+    clock = time.perf_counter
+    rotation = cycle(calls)
+    for call in islice(rotation, 2):
+        call()
+    samples: list[float] = []
+    end = clock() + budget_s
+    while len(samples) < LEAST_SAMPLES or (clock() < end and len(samples) < MOST_SAMPLES):
+        call = next(rotation)
+        _pause()
+        start = clock()
+        call()
+        samples.append(clock() - start)
+    return samples
+
+
+def _pause() -> None:
+    """Do what Python does between two operators: about ten microseconds of something else."""
+    for _ in range(100):
+        pass

@@ -1,0 +1,1 @@
+"""How quality is held equal: sizes matched, when a target counts as reached, and what of a run cannot ask for it."""
