@@ -252,6 +252,58 @@ def test_query_heads_that_share_their_keys_take_turns_in_the_backward_pass_on_a_
     assert backward(1) == pytest.approx(4e-3, rel=0.01)
 
 
+def row(rows: int = 1) -> Operator:
+    """A product of a few rows with the weights of a layer, 1 MiB of them."""
+    return matmul()._replace(dims=(1, rows, 512, 512), flop=2 * rows * 512**2)
+
+
+STREAMED_MM = {**MM, "operands": "main", "points": [[1, 1, 512, 512, 1e-3 + 1e-6], [1, 32, 512, 512, 2e-3 + 1e-6]]}
+
+
+def test_weights_that_no_cache_holds_come_from_main_memory() -> None:
+    clock = OperatorClock(calibrated(ADD, MM, STREAMED_MM))
+    cache_bytes = profile().fast_levels[-1].capacity_bytes
+    shares = [clock.share_from_main(times * cache_bytes) for times in (0.1, 0.5, 0.75, 1, 10)]
+    assert shares == pytest.approx([0, 0, 0.5, 1, 1])
+    cached = clock.seconds(row())[0]
+    assert clock.seconds(row(), 1.0)[0] == pytest.approx(1e-3)
+    assert clock.seconds(row(32), 1.0)[0] == pytest.approx(2e-3)
+    assert clock.seconds(row(), 0.5)[0] == pytest.approx((cached + 1e-3) / 2)
+    for unmoved in (matmul(2048), copy(10**6)):  # many rows pay for their weights; copies were timed as they are
+        assert clock.seconds(unmoved, 1.0) == clock.seconds(unmoved)
+
+
+def test_a_profile_that_was_not_timed_from_main_memory_tells_what_it_knows() -> None:
+    clock = OperatorClock(calibrated(ADD, MM))
+    assert clock.seconds(row(), 1.0) == clock.seconds(row())
+
+
+def test_only_decoding_streams_its_weights() -> None:
+    device = calibrated(ADD, MM, STREAMED_MM)
+    many = step(row()._replace(times=10**4, read_bytes=2**20))  # more than a cache, in turn
+    costs = predicted(many, device)
+    assert costs.decode.time.value > 2 * costs.prefill.time.value
+    assert costs.prefill.time.value == pytest.approx(costs.train.time.value)
+
+
+def test_inference_starts_its_operators_faster_where_that_was_measured() -> None:
+    faster = profile(kind="cpu", launch_overhead_inference={"value": 1e-6, "unit": "s", "source": SOURCE})
+    costs = predicted(step(copy(800, times=1000)), faster)
+    assert costs.train.launch_time.value == pytest.approx(1e-2)
+    assert costs.decode.launch_time.value == costs.prefill.launch_time.value == pytest.approx(1e-3)
+
+
+def test_queries_that_share_their_keys_read_them_once() -> None:
+    points = [(c, 1, 1024, 64, 1e-6 + c * 1e-5) for c in (1, 2, 4, 8)] + [(1, 1, 8, 64, 1e-6)]
+    timings = {
+        "operator": "attention-full", "axes": ["copies", "queries", "keys", "head dim"], "points": points,
+    }  # fmt: skip
+    clock = OperatorClock(calibrated(timings))
+    for key_heads in (1, 2, 8):
+        op = matmul()._replace(kind="attention", dims=(1, 8, key_heads, 1, 1024, 64, 64, 0, 0))
+        assert clock.seconds(op)[0] == pytest.approx(key_heads * 1e-5, rel=0.01)
+
+
 def test_a_calibrated_profile_without_a_product_says_to_calibrate_again() -> None:
     with pytest.raises(UserError, match="no timings of mm in float32"):
         OperatorClock(calibrated(ADD)).seconds(matmul())

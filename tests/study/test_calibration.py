@@ -10,10 +10,11 @@ import pytest
 from wattention.core.errors import UserError
 from wattention.core.quantities import Absent, Quantity, measured
 from wattention.hardware.profile import read_profile
+from wattention.lab.calibration import operators
 from wattention.lab.calibration.energy import LoadWindow, fit_energy
 from wattention.lab.calibration.levels import CacheLevel, measure_levels
 from wattention.lab.calibration.operators import OperatorTiming, time_probe
-from wattention.lab.calibration.probes import attention_probes, memory_probes, product_probes
+from wattention.lab.calibration.probes import all_probes
 from wattention.study.calibration import Calibration, profile_toml, run_calibration
 
 HOST = {"host": {"hostname": "bench-1", "cpu": "Some CPU"}, "packages": {"torch": "2.9"}, "torch": {"threads": 2}}
@@ -27,8 +28,10 @@ def calibration(**energy: Quantity | Absent) -> Calibration:
             OperatorTiming(operator="add", dtype="float32", axes=("bytes",), sizes=(1e8,), flop=0, seconds=2e-3),
             OperatorTiming(operator="mm", dtype="float32", axes=("batch", "m", "n", "k"), sizes=(1, 64, 64, 64),
                            flop=2 * 64**3, seconds=1e-5),
+            OperatorTiming(operator="mm", dtype="float32", axes=("batch", "m", "n", "k"), sizes=(1, 1, 64, 64),
+                           flop=2 * 64**2, seconds=1e-6, operands="main"),
         ),
-        left_out=3, launch_s=5e-6, launches=1000,
+        left_out=3, launch_s=5e-6, launches=1000, launch_inference_s=3e-6, launches_inference=500,
         levels=(
             CacheLevel(name="L1", holder="core", capacity_bytes=32768, count=2, bandwidth_bytes_s=3e11),
             CacheLevel(name="main", holder="device", capacity_bytes=2**34, count=1, bandwidth_bytes_s=3e10),
@@ -48,7 +51,12 @@ def test_the_profile_is_read_back_with_sources_and_conditions(tmp_path: Path) ->
     profile = read_profile(written(calibration(), tmp_path))
     assert profile.launch_overhead is not None
     assert profile.launch_overhead.source.startswith("measured by wattention calibrate on bench-1, 2026-01-02")
-    assert [len(one.points) for one in profile.timings] == [2, 1]
+    assert profile.launch_overhead_inference is not None
+    assert profile.launch_overhead_inference.value == pytest.approx(3e-6)
+    assert "over 500 operators" in profile.launch_overhead_inference.source
+    assert [(one.operator, one.operands, len(one.points)) for one in profile.timings] == [
+        ("add", "cache", 2), ("mm", "cache", 1), ("mm", "main", 1),
+    ]  # fmt: skip
     assert profile.peak["float32"].value == pytest.approx(2 * 64**3 / 1e-5, rel=1e-3)
     assert profile.main_memory.bandwidth is not None
     assert profile.idle_power is None
@@ -94,11 +102,12 @@ def test_loads_that_do_not_differ_tell_nothing() -> None:
     assert isinstance(fit_energy(shrinking)["flop_energy"], Absent)
 
 
-def test_each_probe_calls_one_operator_of_the_name_it_bears() -> None:
-    smallest = {(p.operator, p.dtype): p for p in reversed([*memory_probes(), *product_probes(), *attention_probes()])}
-    for (operator, dtype), probe in smallest.items():
+def test_each_probe_calls_one_operator_of_the_name_it_bears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "STREAMED_BYTES", 2**20)
+    smallest = {(p.operator, p.dtype, p.operands): p for p in reversed(list(all_probes()))}
+    for (operator, dtype, operands), probe in smallest.items():
         timing = time_probe(probe, budget_s=0.0)
-        assert (timing.operator, timing.dtype) == (operator, dtype)
+        assert (timing.operator, timing.dtype, timing.operands) == (operator, dtype, operands)
         assert timing.seconds > 0
         assert len(timing.sizes) == len(timing.axes)
 

@@ -4,6 +4,11 @@ Calibrated. A product or a fused attention kernel interpolates the RATE (FLOP/s)
 (linear radial basis functions: exact at the measured points, nearly straight between them, held within the measured
 range). Everything else interpolates seconds over bytes, both logarithmic, and grows in proportion beyond the last
 point. The smallest point is the cost of starting the operator; it is taken off here and told apart as launch overhead.
+The products and the attention of a decoding step read weights and a cache of keys, and do little with them, so it
+matters where those lie: they were timed with operands in the caches and in main memory, and a step takes the more of
+the second the more it reads between two uses of one weight, from half of the largest cache (none) to all of it (all:
+what is used in turn and does not fit is gone before it is used again). Query heads that share their keys read them
+once.
 
 Data sheet. t = max(FLOPs / peak(dtype), max over levels of bytes / bandwidth): what no kernel can beat, and so an
 optimistic time. Rates of products in bfloat16 fall back to float16's, and the other way round; a board before compute
@@ -28,6 +33,8 @@ from wattention.hardware.profile import HardwareProfile, Number, OperatorTimings
 _SAME_RATE = {"bfloat16": "float16", "float16": "bfloat16", "float64": "float32"}
 COST_RECORD = "cost-record"
 """A layer known by its closed forms alone: nothing was timed that is like it, so it gets a roofline."""
+FEW = 32
+"""Rows of a product, or queries, up to which an operator streams its operands."""
 STANDS_FOR_OTHERS = "add"
 """The operator whose timings stand for memory-bound ones that were not timed."""
 
@@ -53,8 +60,12 @@ class OperatorClock:
     def __init__(self, profile: HardwareProfile) -> None:
         self.profile = profile
         self.calibrated = bool(profile.timings)
-        self._timings = {(one.operator, one.dtype): one for one in profile.timings}
-        self._curves: dict[tuple[str, str], Callable[[Operator], float]] = {}
+        self._timings: dict[tuple[str, str, str], OperatorTimings] = {
+            (one.operator, one.dtype, one.operands): one for one in profile.timings
+        }
+        self._curves: dict[tuple[str, str, str], Callable[[Operator], float]] = {}
+        largest_cache = profile.fast_levels[-1]
+        self._cache_bytes = largest_cache.capacity_bytes * (largest_cache.count.value if largest_cache.count else 1)
         if not self.calibrated and profile.main_memory.bandwidth is None:
             raise UserError(
                 f"the profile of {profile.title} lacks the bandwidth of {profile.main_memory.name}",
@@ -62,12 +73,23 @@ class OperatorClock:
                 do="add it to a copy of the profile and pass that file, or run wattention calibrate on the machine",
             )
 
-    def seconds(self, op: Operator) -> tuple[float, str]:
-        """Seconds of one call, and what binds them: ``compute``, ``NAME bandwidth``, ``timings``, ``nothing``."""
+    def share_from_main(self, step_bytes: float) -> float:
+        """Return the share of weights and caches that main memory has to bring, in a step that touches so much."""
+        half = self._cache_bytes / 2
+        return min(1.0, max(0.0, step_bytes / half - 1.0))
+
+    def seconds(self, op: Operator, from_main: float = 0.0) -> tuple[float, str]:
+        """Seconds of one call, and what binds them: ``compute``, ``NAME bandwidth``, ``timings``, ``nothing``.
+
+        ``from_main`` is the step's :meth:`share_from_main`; it matters to a calibrated profile.
+        """
         if op.kind == "view":
             return 0.0, "nothing"
         if self.calibrated and op.name != COST_RECORD:
-            return self._measured(op), "timings"
+            cached = self._measured(op)
+            if from_main and _streams(op) and (streamed := self._streamed(op)) is not None:
+                return cached + from_main * max(0.0, streamed - cached), "timings"
+            return cached, "timings"
         times = {"compute": op.flop / self._peak(op.dtype).value if op.flop else 0.0}
         for inner, outer in zip(self.profile.levels, self.profile.levels[1:], strict=False):
             traffic = traffic_of(op, inner.capacity_bytes)
@@ -94,9 +116,23 @@ class OperatorClock:
         if op.kind in ("attention", "attention-backward"):
             window, causal = op.dims[-2:]
             name = f"{op.kind}-{'causal' if causal and not window else 'full'}"
-        key = (name, op.dtype)
+        key = (name, op.dtype, "cache")
         if key not in self._curves:
             self._curves[key] = self._curve(name, op)
+        return self._curves[key](op)
+
+    def _streamed(self, op: Operator) -> float | None:
+        """Seconds with operands from main memory; None where that was not timed."""
+        if op.kind == "attention":
+            name, sizes_of = "attention-full", _attention_sizes
+        else:
+            name, sizes_of = "bmm" if "bmm" in op.name else "mm", _matmul_sizes
+        key = (name, op.dtype, "main")
+        if key not in self._curves:
+            timings, cached = self._timings.get(key), self._timings.get((name, op.dtype, "cache"))
+            if timings is None or cached is None:
+                return None
+            self._curves[key] = _over_sizes(timings, sizes_of, start_s=_least(cached))
         return self._curves[key](op)
 
     def _curve(self, name: str, op: Operator) -> Callable[[Operator], float]:
@@ -106,11 +142,12 @@ class OperatorClock:
             names = (name, "bmm" if "bmm" in name else "mm")
         elif op.kind == "memory":
             names = (name, name.removesuffix("_"), f"{name}_", STANDS_FOR_OTHERS)
-        timings = next((t for n in names for d in dtypes if (t := self._timings.get((n, d))) is not None), None)
+        found = (self._timings.get((n, d, "cache")) for n in names for d in dtypes)
+        timings = next((one for one in found if one is not None), None)
         if timings is None:
             raise UserError(
                 f"the profile of {self.profile.title} has no timings of {name} in {op.dtype}",
-                got=", ".join(sorted({f"{n} {d}" for n, d in self._timings})),
+                got=", ".join(sorted({f"{n} {d}" for n, d, _ in self._timings})),
                 do="run wattention calibrate again on the machine",
             )
         if op.kind == "memory":
@@ -119,6 +156,18 @@ class OperatorClock:
             return _over_sizes(timings, _matmul_sizes)
         shares = op.kind == "attention-backward" and self.profile.kind == "cpu"
         return _over_sizes(timings, _shared_backward_sizes if shares else _attention_sizes)
+
+
+def _streams(op: Operator) -> bool:
+    """Whether an operator reads much and does little with it."""
+    if op.kind == "matmul":
+        return op.dims[1] <= FEW
+    return op.kind == "attention" and op.dims[3] <= FEW
+
+
+def _least(timings: OperatorTimings) -> float:
+    """What the operator costs when it has next to nothing to do."""
+    return min(point[-1] for point in timings.points)
 
 
 def _over_bytes(timings: OperatorTimings) -> Callable[[Operator], float]:
@@ -150,8 +199,8 @@ def _matmul_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], float]:
 def _attention_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], float]:
     """Sizes that the rate depends on, and the work: (copies, queries, keys, head dim) and pairs x dims."""
     if len(dims) > 4:
-        batch, heads, _, queries, keys, key_dim, value_dim, window, _ = dims
-        copies, dim = batch * heads, (key_dim + value_dim) / 2
+        batch, heads, kv_heads, queries, keys, key_dim, value_dim, window, _ = dims
+        copies, dim = batch * (kv_heads if queries <= FEW else heads), (key_dim + value_dim) / 2
         keys = window or keys
     else:
         copies, queries, keys, dim = dims
@@ -169,10 +218,12 @@ def _shared_backward_sizes(dims: Sequence[float]) -> tuple[tuple[float, ...], fl
     return (copies / shared, queries, keys, dim), work
 
 
-def _over_sizes(timings: OperatorTimings, sizes_of: Callable[[Sequence[float]], Any]) -> Callable[[Operator], float]:
+def _over_sizes(
+    timings: OperatorTimings, sizes_of: Callable[[Sequence[float]], Any], start_s: float | None = None
+) -> Callable[[Operator], float]:
     from scipy.interpolate import RBFInterpolator
 
-    least = min(point[-1] for point in timings.points)
+    least = _least(timings) if start_s is None else start_s
     places, rates = [], []
     for *dims, seconds in timings.points:
         if seconds > least * 1.2:

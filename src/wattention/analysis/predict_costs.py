@@ -103,12 +103,17 @@ def _costs(workload: Workload, query: PredictionQuery, trace: StepTrace, clock: 
     tokens = query.batch * (1 if workload == "decode" else query.tokens)
     by_part: Counter[str] = Counter()
     by_bound: Counter[str] = Counter()
+    from_main = 0.0
+    if workload == "decode":  # elsewhere operators of few rows work on what was just made
+        from_main = clock.share_from_main(sum(op.moved_bytes * op.times for op in trace.at_work))
     for op in trace.at_work:
-        seconds, bound_by = clock.seconds(op)
+        seconds, bound_by = clock.seconds(op, from_main)
         by_part[op.part] += seconds * op.times  # type: ignore[assignment]
         by_bound[bound_by] += seconds * op.times  # type: ignore[assignment]
     body = sum(by_part.values())
     overhead = profile.launch_overhead
+    if workload != "train" and profile.launch_overhead_inference is not None:
+        overhead = profile.launch_overhead_inference
     launch = 0.0 if overhead is None else trace.launches * overhead.value
     total = body + launch if profile.kind == "cpu" else max(body, launch)
     by_bound["launches"] = launch if profile.kind == "cpu" or launch > body else 0.0  # type: ignore[assignment]

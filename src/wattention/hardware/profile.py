@@ -101,6 +101,8 @@ class OperatorTimings(_Frozen):
 
     operator: Annotated[str, Field(min_length=1)]
     dtype: Annotated[str, Field(min_length=1)]
+    operands: Literal["cache", "main"] = "cache"
+    """Where they lay before: in the outer caches, or in main memory alone."""
     axes: Annotated[tuple[str, ...], Field(min_length=1)]
     points: Annotated[tuple[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], ...], Field(min_length=1)]
     source: Annotated[str, Field(min_length=8)]
@@ -130,6 +132,8 @@ class HardwareProfile(_Frozen):
     """Joules of one floating-point operation by dtype, without the movement of its operands."""
     launch_overhead: Number | None = None
     """Seconds that starting one operator costs when it has nothing to do."""
+    launch_overhead_inference: Number | None = None
+    """The same where no graph is built for a backward pass; that of training where it is not told."""
     idle_power: Number | None = None
     power_limit: Number | None = None
     timings: tuple[OperatorTimings, ...] = ()
@@ -147,6 +151,7 @@ class HardwareProfile(_Frozen):
         for dtype, cost in self.flop_energy.items():
             _in_unit("J/flop", cost, f"flop_energy of {dtype}")
         _in_unit("s", self.launch_overhead, "launch_overhead")
+        _in_unit("s", self.launch_overhead_inference, "launch_overhead_inference")
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"levels with one name: {names}")
@@ -192,8 +197,10 @@ class HardwareProfile(_Frozen):
         """Every figure of the profile beside its place in the file, in the file's order."""
         found: list[tuple[str, Number | None]] = [
             (name, getattr(self, name))
-            for name in ("compute_capability", "power_limit", "idle_power", "launch_overhead")
-        ]
+            for name in (
+                "compute_capability", "power_limit", "idle_power", "launch_overhead", "launch_overhead_inference",
+            )
+        ]  # fmt: skip
         for level in self.levels:
             found += [
                 (f"{level.name} {name}", getattr(level, name)) for name in ("capacity", "count", "bandwidth", "energy")

@@ -34,6 +34,8 @@ class Calibration:
     left_out: int
     launch_s: float
     launches: int
+    launch_inference_s: float
+    launches_inference: int
     levels: tuple[CacheLevel, ...]
     energy: Mapping[str, Reading]
     """``idle_power``, ``flop_energy`` and ``byte_energy``."""
@@ -99,7 +101,7 @@ def measure_machine(*, seconds: float, threads: int, on_progress: Callable[[floa
     import torch
 
     from wattention.lab.calibration.energy import measure_energy
-    from wattention.lab.calibration.launches import time_launch
+    from wattention.lab.calibration.launches import time_launch, time_launch_of_inference
     from wattention.lab.calibration.levels import measure_levels
     from wattention.lab.calibration.operators import time_operators
     from wattention.lab.calibration.probes import all_probes
@@ -114,6 +116,7 @@ def measure_machine(*, seconds: float, threads: int, on_progress: Callable[[floa
         window = panel.window()
         with window:
             launch_s, launches = time_launch()
+            launch_inference_s, launches_inference = time_launch_of_inference()
             levels = measure_levels(environment["host"]["caches"], environment["host"]["memory_bytes"], threads=threads)
             left = seconds - (time.monotonic() - start)
             timings = time_operators(budget_s=max(OPERATORS_SHARE * seconds, left), on_progress=on_progress)
@@ -122,6 +125,8 @@ def measure_machine(*, seconds: float, threads: int, on_progress: Callable[[floa
         left_out=len(list(all_probes())) - len(timings),
         launch_s=launch_s,
         launches=launches,
+        launch_inference_s=launch_inference_s,
+        launches_inference=launches_inference,
         levels=tuple(levels),
         energy=energy,
         others_share=window.readings["other_cpu_share"],
@@ -142,7 +147,11 @@ def profile_toml(found: Calibration, *, now: datetime | None = None) -> str:
     processor = host.get("processor") or host.get("cpu") or "CPU"
     lines = ["schema_version = 1", f"title = {_text(f'{processor}, calibrated {date}')}", 'kind = "cpu"',
              f"vendor = {_text(str(host.get('vendor') or 'unknown'))}"]  # fmt: skip
-    lines.append(f"launch_overhead = {_number(found.launch_s, 's', f'{source}, over {found.launches} operators')}")
+    for name, seconds, launches in (
+        ("launch_overhead", found.launch_s, found.launches),
+        ("launch_overhead_inference", found.launch_inference_s, found.launches_inference),
+    ):
+        lines.append(f"{name} = {_number(seconds, 's', f'{source}, over {launches} operators')}")
     idle = found.energy["idle_power"]
     if isinstance(idle, Quantity):
         lines.append(f"idle_power = {_number(idle.value, 'W', source, idle)}")
@@ -190,15 +199,15 @@ def _level(level: CacheLevel, source: str, energy: Reading | None) -> list[str]:
 
 
 def _timings(found: Calibration, source: str) -> list[str]:
-    groups: dict[tuple[str, str], list[OperatorTiming]] = {}
+    groups: dict[tuple[str, str, str], list[OperatorTiming]] = {}
     for one in found.timings:
-        groups.setdefault((one.operator, one.dtype), []).append(one)
+        groups.setdefault((one.operator, one.dtype, one.operands), []).append(one)
     lines: list[str] = []
-    for (operator, dtype), ones in sorted(groups.items()):
+    for (operator, dtype, operands), ones in sorted(groups.items()):
         points = ", ".join(_point(one) for one in sorted(ones, key=lambda one: one.sizes))
         lines += ["", "[[timings]]", f"operator = {_text(operator)}", f"dtype = {_text(dtype)}",
-                  f"axes = [{', '.join(map(_text, ones[0].axes))}]", f"points = [{points}]",
-                  f"source = {_text(source)}"]  # fmt: skip
+                  f"operands = {_text(operands)}", f"axes = [{', '.join(map(_text, ones[0].axes))}]",
+                  f"points = [{points}]", f"source = {_text(source)}"]  # fmt: skip
     return lines
 
 

@@ -1,7 +1,7 @@
 """What one operator costs that has nothing to do.
 
-Training steps of a model so small that nothing else costs, one for every built-in mechanism, divided by the number of
-operators that their traces count.
+Training steps, and tokens fed one by one, of a model so small that nothing else costs, for every built-in mechanism,
+divided by the number of operators that their traces count. Inference builds no graph, so its operators start faster.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
 
 from wattention.core.specs import ModelSpec, TrainingSpec
 from wattention.lab.traces.tracing import trace
@@ -23,22 +24,46 @@ class _TinyBatches:
     """Batches that cost nothing to draw."""
 
     def train(self, index: int) -> Any:
-        """Return 8 tokens, all zero."""
+        """Return a few tokens, all zero."""
         from wattention.data.batches import Batch
 
-        tokens = np.zeros((1, 8), dtype=np.int64)
+        tokens = np.zeros((1, PROMPT), dtype=np.int64)
         return Batch(inputs=tokens, targets=tokens, target_bytes=None)
+
+
+MODEL = ModelSpec(layers=2, heads=2, width=8, mlp_width=32, context=64, vocabulary=8)
+PROMPT = 8
+
+
+def time_launch_of_inference(*, tokens: int = 40) -> tuple[float, int]:
+    """As :func:`time_launch`, for tokens that are fed one by one after a prompt."""
+    seconds, launches = 0.0, 0
+    prompt = torch.zeros((1, PROMPT), dtype=torch.long)
+    for name in MECHANISMS.names():
+        mechanism = MECHANISMS.load(name)
+        config = mechanism.config()
+        net = GPT2(MODEL, mechanism, config).eval()
+        samples = []
+        with torch.inference_mode():
+            caches = net.new_caches(1)
+            net.feed(prompt, caches)
+            for _ in range(tokens):
+                start = time.perf_counter()
+                net.feed(prompt[:, :1], caches)
+                samples.append(time.perf_counter() - start)
+        seconds += statistics.median(samples)
+        launches += trace("decode", MODEL, mechanism, config, tokens=PROMPT, batch=1, precision="float32").launches
+    return seconds / launches, launches
 
 
 def time_launch(*, steps: int = 9) -> tuple[float, int]:
     """Return the seconds of one operator that has nothing to do, and over how many the average was taken."""
-    model = ModelSpec(layers=2, heads=2, width=8, mlp_width=32, context=8, vocabulary=8)
-    spec = TrainingSpec(batch=1, tokens=8, steps=1000)
+    spec = TrainingSpec(batch=1, tokens=PROMPT, steps=1000)
     seconds, launches = 0.0, 0
     for name in MECHANISMS.names():
         mechanism = MECHANISMS.load(name)
         config = mechanism.config()
-        trainer = Trainer(GPT2(model, mechanism, config), _TinyBatches(), spec)  # type: ignore[arg-type]
+        trainer = Trainer(GPT2(MODEL, mechanism, config), _TinyBatches(), spec)  # type: ignore[arg-type]
         for _ in range(3):
             trainer.step()
         samples = []
@@ -47,5 +72,5 @@ def time_launch(*, steps: int = 9) -> tuple[float, int]:
             trainer.step()
             samples.append(time.perf_counter() - start)
         seconds += statistics.median(samples)
-        launches += trace("train", model, mechanism, config, tokens=8, batch=1, precision="float32").launches
+        launches += trace("train", MODEL, mechanism, config, tokens=PROMPT, batch=1, precision="float32").launches
     return seconds / launches, launches

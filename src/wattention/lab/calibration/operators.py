@@ -1,7 +1,8 @@
 """Time this machine's operators, each at many sizes: what a hardware profile of its own predicts steps from.
 
 Each call is timed by itself, after a short pause in which threads go to sleep as they do between the operators of a
-real step, on operands drawn in turn from a pool larger than a core's private caches, at least three sets of them. The
+real step, on operands drawn in turn from a pool larger than a core's private caches, at least three sets of them; or,
+for what streams weights from main memory, each set once, after as much else was touched as empties every cache. The
 median counts, as it does for measured steps. The share of other processes is told, so that a disturbed calibration can
 be seen.
 """
@@ -15,15 +16,26 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wattention.lab.calibration.probes import Call, Probe, attention_probes, memory_probes, product_probes
+from wattention.lab.calibration.probes import (
+    Call,
+    Operands,
+    Probe,
+    attention_probes,
+    memory_probes,
+    product_probes,
+    streamed_probes,
+)
 from wattention.lab.traces.described import tensors_in
 from wattention.lab.traces.operator_facts import OperatorFacts, facts_of_tensors
 
 POOL_BYTES = 2**23
 LEAST_COPIES, MOST_COPIES = 3, 32
 """At least three, because what an operator reads was last touched a few operators of its own size ago."""
+STREAMED_BYTES = 2**28
+"""Of all sets of operands that are read from main memory, and of what is touched before: more than any cache holds."""
 LEAST_SAMPLES, MOST_SAMPLES = 3, 25
 AXES = {
     "product": ("batch", "m", "n", "k"),
@@ -42,6 +54,7 @@ class OperatorTiming:
     sizes: tuple[float, ...]
     flop: int
     seconds: float
+    operands: Operands = "cache"
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -70,7 +83,7 @@ def time_operators(
         budget_s: seconds to spend; probes that would start after it are left out.
         on_progress: told the share that is done.
     """
-    probes = list(_interleaved(memory_probes(), product_probes(), attention_probes()))
+    probes = list(_interleaved(memory_probes(), product_probes(), attention_probes(), streamed_probes()))
     start, found = time.perf_counter(), []
     for done, probe in enumerate(probes):
         left = budget_s - (time.perf_counter() - start)
@@ -95,13 +108,16 @@ def time_probe(probe: Probe, *, budget_s: float) -> OperatorTiming:
     with _Watch() as watch:
         first()
     (facts,) = watch.seen
-    copies = max(LEAST_COPIES, min(MOST_COPIES, POOL_BYTES // max(1, watch.operand_bytes)))
+    streamed = probe.operands == "main"
+    pool, most = (STREAMED_BYTES, MOST_SAMPLES) if streamed else (POOL_BYTES, MOST_COPIES)
+    copies = max(LEAST_COPIES, min(most, pool // max(1, watch.operand_bytes)))
     calls = [first, *(probe.build() for _ in range(copies - 1))]
-    seconds = statistics.median(time_calls(calls, budget_s=budget_s))
+    samples = time_each_once(calls) if streamed else time_calls(calls, budget_s=budget_s)
     axes, sizes = _axes_of(facts)
     return OperatorTiming(
-        operator=probe.operator, dtype=probe.dtype, axes=axes, sizes=sizes, flop=facts.flop, seconds=seconds
-    )
+        operator=probe.operator, dtype=probe.dtype, axes=axes, sizes=sizes, flop=facts.flop,
+        seconds=statistics.median(samples), operands=probe.operands,
+    )  # fmt: skip
 
 
 def _axes_of(facts: OperatorFacts) -> tuple[tuple[str, ...], tuple[float, ...]]:
@@ -115,19 +131,27 @@ def _axes_of(facts: OperatorFacts) -> tuple[tuple[str, ...], tuple[float, ...]]:
 
 def time_calls(calls: Sequence[Call], *, budget_s: float) -> list[float]:
     """Time single calls in turn until the budget is spent."""
-    clock = time.perf_counter
     rotation = cycle(calls)
     for call in islice(rotation, 2):
         call()
     samples: list[float] = []
-    end = clock() + budget_s
-    while len(samples) < LEAST_SAMPLES or (clock() < end and len(samples) < MOST_SAMPLES):
-        call = next(rotation)
-        _pause()
-        start = clock()
-        call()
-        samples.append(clock() - start)
+    end = time.perf_counter() + budget_s
+    while len(samples) < LEAST_SAMPLES or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+        samples.append(_seconds_of(next(rotation)))
     return samples
+
+
+def _seconds_of(call: Call) -> float:
+    _pause()
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def time_each_once(calls: Sequence[Call]) -> list[float]:
+    """Time single calls, none of whose operands is in any cache."""
+    torch.ones(STREAMED_BYTES // 4).add_(1)
+    return [_seconds_of(call) for call in calls]
 
 
 def _pause() -> None:

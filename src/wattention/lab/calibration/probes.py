@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +26,10 @@ _SLOW = frozenset({"sort"})
 """Not timed at the largest size: a second for one call."""
 COLUMNS = 512
 MOST_FLOP = 5e9
+MOST_WEIGHTS = 2**22
+"""Of a product whose weights come from main memory."""
+Operands = Literal["cache", "main"]
+"""Where operands lie before a call: in the outer caches, as between operators of a step, or in main memory alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,7 @@ class Probe:
     operator: str
     dtype: str
     build: Callable[[], Call]
+    operands: Operands = "cache"
 
 
 def memory_probes() -> Iterator[Probe]:
@@ -85,6 +90,26 @@ def attention_probes() -> Iterator[Probe]:
                         operator=name, dtype=dtype,
                         build=functools.partial(_attention, shape, kind, causal=is_causal, backward=backward),
                     )  # fmt: skip
+
+
+def streamed_probes() -> Iterator[Probe]:
+    """Yield what reads much and does little with it: products of few rows, one query over a cache of keys.
+
+    That is what a token after a prompt runs. Where the weights of a model are more than the caches hold, they come from
+    main memory for every token.
+    """
+    weights = [(m, n, k) for m, n, k in product([1, 32], [256, 1024, 4096], [256, 1024, 4096]) if n * k <= MOST_WEIGHTS]
+    keys = [(c, 1, n, k) for c, (n, k) in product([4, 32], [(1024, 64), (64, 1024), (4096, 64), (64, 4096)])]
+    for dtype in ("float32", "bfloat16"):
+        kind = getattr(torch, dtype)
+        builders = [("mm", functools.partial(_few_rows, sizes, kind)) for sizes in weights]
+        builders += [("bmm", functools.partial(_batched, "bmm", sizes, kind)) for sizes in keys]
+        builders += [
+            ("attention-full", functools.partial(_attention, (c, 1, s, 64), kind, causal=False, backward=False))
+            for c, s in product([4, 32], [512, 4096])
+        ]
+        for name, build in builders:
+            yield Probe(operator=name, dtype=dtype, build=build, operands="main")
 
 
 def _noise(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -304,6 +329,12 @@ def _product(name: str, sizes: tuple[int, int, int], dtype: torch.dtype) -> Call
     return lambda: aten.mm(left.t(), right)
 
 
+def _few_rows(sizes: tuple[int, int, int], dtype: torch.dtype) -> Call:
+    m, n, k = sizes
+    x, weight = _noise(m, k, dtype=dtype), _noise(n, k, dtype=dtype)  # a layer's forward pass
+    return lambda: aten.mm(x, weight.t())
+
+
 def _batched(name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> Call:
     batch, m, n, k = sizes
     left, right = _noise(batch, m, k, dtype=dtype), _noise(batch, n, k, dtype=dtype)
@@ -332,3 +363,4 @@ def all_probes() -> Iterator[Probe]:
     yield from memory_probes()
     yield from product_probes()
     yield from attention_probes()
+    yield from streamed_probes()
