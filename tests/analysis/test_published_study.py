@@ -195,6 +195,17 @@ def test_rankings_agree_oppose_and_name_ties(run):
     assert [m.rank for m in alike.mechanisms] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("count", [3343872.0, 4128768.0, 1e9 / 3])
+def test_equal_counts_rank_equal_whatever_blocks_they_come_from(run, count):
+    spec, records = with_values(
+        run, "train", "flop_per_token", {"a": count, "b": count, "c": count, "d": 2 * count}, 0, "flop/token", predicted
+    )
+    records = [r for r in records if (r.key.mechanism, r.key.block) not in {("b", 1), ("c", 0), ("c", 2)}]
+    flops = figure(a=10, b=20, c=30, d=40) | {"measure": "flop"}
+    (ranking,) = rankings(study(figures=[flops]), spec, records)
+    assert [m.rank for m in ranking.mechanisms] == [2, 2, 2, 4]
+
+
 def test_every_built_in_study_can_be_run_at_every_scale():
     assert "attention-benchmark" in study_names()
     for name in study_names():

@@ -58,10 +58,11 @@ def _ranking(figure: PublishedFigure, spec: RunSpec, records: Sequence[CellRecor
     names = sorted(figure.values, key=figure.values.__getitem__)
     published_rank = dict(zip(names, rankdata([figure.values[n] for n in names]).tolist(), strict=True))
     here = {name: level for name in names if (level := values.level(labels.get(name, name))) is not None}
-    rank = dict(zip(here, rankdata([q.value for q in here.values()]).tolist(), strict=True))
+    ours = [_of_twelve_digits(q.value) for q in here.values()]
+    rank = dict(zip(here, rankdata(ours).tolist(), strict=True))
     tau = rho = p_value = None
     if len(here) > 2:
-        ours, theirs = [q.value for q in here.values()], [figure.values[name] for name in here]
+        theirs = [figure.values[name] for name in here]
         if len(set(ours)) > 1 and len(set(theirs)) > 1:
             agreement = kendalltau(theirs, ours)
             tau, p_value = float(agreement.statistic), float(agreement.pvalue)
@@ -87,6 +88,11 @@ def _ranking(figure: PublishedFigure, spec: RunSpec, records: Sequence[CellRecor
         p_value=p_value,
         why_not="" if here else values.compare(*[labels.get(n, n) for n in names[:2]]).why_not,
     )
+
+
+def _of_twelve_digits(value: float) -> float:
+    """A mean over blocks went through logarithms, whose last bit is the processor's: equal counts stay equal."""
+    return float(f"{value:.12g}")
 
 
 def _tie(values: MeasuredValues, labels: dict[str, str], left: str, right: str) -> bool:
