@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._dynamo  # once here, and not again in every child: for its first optimiser,
+import torch.distributed.fsdp  # ... and for its model
 
 from wattention.core.specs import DataSpec, ModelSpec, TrainingSpec
 from wattention.data.task import open_batches
