@@ -2,7 +2,7 @@
 
 The program is the one that trains: :class:`~wattention.lab.training.Trainer` and the mechanism's own module, so that
 nothing about a mechanism is told twice. One layer stands for all: its operators count for every layer, and the memory
-of a phase grows by what one more layer keeps. Loops whose rounds are alike run one or two of them
+of a phase grows by what one more layer keeps. Loops whose rounds are alike run one of them
 (``mechanisms/kernels/rounds.py``).
 
 ::

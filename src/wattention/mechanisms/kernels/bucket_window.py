@@ -19,9 +19,10 @@ the sorted tokens of each round. A few heads are worked on at a time, as one seq
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -104,22 +105,21 @@ class _BucketWindow(torch.autograd.Function):
         out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
         lse = torch.empty(B, H, T, dtype=wide, device=q.device)
         tokens = torch.empty(B, H, rounds, T, dtype=torch.int32, device=q.device)
-        shared = _Scratch() if on_cpu(q) else None
+        scratch_of = _by_group(q, partial(_Scratch, q, earlier, inputs=3))
 
         def attend(part: tuple[int, slice]) -> None:
-            scratch = shared or _Scratch()
+            scratch = scratch_of()
             tokens[part] = sort_by_bucket(bucket_ids(hashed[part], rotations))
             qs = _joined(q[part])
             qkv = (qs, keys_from_queries(qs), _joined(v[part]))
-            orders = _rounds(tokens[part], buckets, earlier, q)
-            order = next(orders)
-            merged, merged_lse = order.attend(qkv, scratch, kernel)
+            order = _orders(tokens[part], buckets, earlier, q)
+            merged, merged_lse = order(0).attend(qkv, scratch, kernel)
             merged = merged.to(wide)
-            for order in orders:
-                merged_lse = _merge(merged, merged_lse, *order.attend(qkv, scratch, kernel))
+            for r in alike(range(1, rounds)):
+                merged_lse = _merge(merged, merged_lse, *order(r).attend(qkv, scratch, kernel))
             out[part], lse[part] = merged.view(-1, T, D), merged_lse.view(-1, T)
 
-        for part in groups_of_heads(q, T, leave_nothing=shared is None):
+        for part in groups_of_heads(q, T):
             attend(part)
         ctx.save_for_backward(q, v, out, lse, tokens)
         ctx.buckets, ctx.earlier, ctx.kernel = buckets, earlier, kernel
@@ -132,46 +132,71 @@ class _BucketWindow(torch.autograd.Function):
         q, v, out, lse, tokens = ctx.saved_tensors
         T, D = q.shape[2:]
         dq, dv = torch.empty_like(q), torch.empty_like(v)
-        shared = _Scratch() if on_cpu(q) else None
+        scratch_of = _by_group(q, partial(_BackwardScratch, q, ctx.earlier, ctx.kernel))
 
         def pull_back(part: tuple[int, slice]) -> None:
-            scratch = shared or _Scratch()
+            scratch = scratch_of()
             qs = _joined(q[part])
             inputs = (qs, keys_from_queries(qs), *(_joined(x[part]) for x in (v, out, g)))
             sums = torch.zeros(3, *qs.shape, dtype=lse.dtype, device=q.device)
-            for order in _rounds(tokens[part], ctx.buckets, ctx.earlier, q):
-                order.pull_back(inputs, lse[part].reshape(-1), sums, scratch, ctx.kernel)
+            order = _orders(tokens[part], ctx.buckets, ctx.earlier, q)
+            for r in alike(range(tokens.shape[2])):
+                order(r).pull_back(inputs, lse[part].reshape(-1), sums, scratch, ctx.kernel)
             dqs, dks, dvs = sums
             dq[part] = (dqs + _pull_back_keys(qs.to(lse.dtype), dks)).view(-1, T, D)
             dv[part] = dvs.view(-1, T, D)
 
-        for part in groups_of_heads(q, T, leave_nothing=shared is None):
+        for part in groups_of_heads(q, T):
             pull_back(part)
         return dq, dv, None, None, None
 
 
 class _Scratch:
-    """Buffers that every round writes anew: fresh memory costs the zeroing of its pages, in every round again.
+    """Buffers for a group of heads that every round writes anew, for q (B, H, T, D).
 
-    On a CPU all groups of heads share them; a GPU's allocator keeps what is freed, and each group has its own.
+    Fresh memory costs the zeroing of its pages, in every round again.
+
+    Args:
+        inputs: how many are sorted.
     """
 
-    def __init__(self) -> None:
-        self._buffers: dict[str, Tensor] = {}
+    def __init__(self, q: Tensor, earlier: int, *, inputs: int) -> None:
+        H, T, D = q.shape[1:]
+        self.tokens = T * heads_at_a_time(H, T, on_cpu=on_cpu(q))
+        piece = _blocks(self.tokens, earlier)
+        self.places = earlier + piece.blocks * piece.queries
+        self._sorted = [torch.empty(self.places, D, dtype=q.dtype, device=q.device) for _ in range(inputs)]
 
-    def rows(self, name: str, x: Tensor, index: Tensor) -> Tensor:
-        """Return the rows of x (S, ...) that the index names."""
-        return torch.index_select(x, 0, index, out=self._buffer(name, (len(index), *x.shape[1:]), x))
+    def sorted(self, inputs: tuple[Tensor, ...], source: Tensor) -> Iterator[Tensor]:
+        """Yield the tokens of the inputs, (S, D), at all places of the sorted sequence: (1, places, D)."""
+        for x, buffer in zip(inputs, self._sorted, strict=True):
+            yield torch.index_select(x, 0, source, out=buffer)[None]
 
-    def zeros(self, name: str, rows: int, like: Tensor) -> Tensor:
-        """Return zeros with the features of ``like`` (S, D)."""
-        return self._buffer(name, (rows, like.shape[1]), like).zero_()
 
-    def _buffer(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        held = self._buffers.get(name)
-        if held is None or held.shape != shape:
-            held = self._buffers[name] = torch.empty(shape, dtype=like.dtype, device=like.device)
-        return held
+class _BackwardScratch(_Scratch):
+    """... and for the backward pass: sorted log-sum-exp, gradients of sorted keys and values, and both in place."""
+
+    def __init__(self, q: Tensor, earlier: int, kernel: BlockKernel) -> None:
+        super().__init__(q, earlier, inputs=5)
+        D, wide = q.shape[-1], accumulator(q.dtype)
+        self.lse = torch.empty(self.places, dtype=wide, device=q.device)
+        self.added = torch.empty(self.places, D, dtype=wide, device=q.device)
+        self.dq = torch.empty(self.tokens, D, dtype=q.dtype if kernel == "flash" else wide, device=q.device)
+        self.dk = torch.empty(self.tokens, D, dtype=wide, device=q.device)
+
+
+Scratch = TypeVar("Scratch", bound=_Scratch)
+
+
+def _by_group(q: Tensor, make: Callable[[], Scratch]) -> Callable[[], Scratch]:
+    """Return what gives a group of heads its scratch.
+
+    On a CPU all groups share one; a GPU's allocator keeps what is freed, and each group has its own.
+    """
+    if not on_cpu(q):
+        return make
+    shared = make()
+    return lambda: shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,30 +218,30 @@ class _Order:
 
     def attend(self, qkv: tuple[Tensor, ...], scratch: _Scratch, kernel: BlockKernel) -> tuple[Tensor, Tensor]:
         """Attend in this order: q, k, v (S, D) -> out (S, D), log-sum-exp (S), in the order of tokens."""
-        q, k, v = (scratch.rows(f"input {n}", x, self.source)[None] for n, x in enumerate(qkv))
+        q, k, v = scratch.sorted(qkv, self.source)
         out, lse = block_forward(
             queries_of(q, self.piece), keys_of(k, self.piece), keys_of(v, self.piece), self.mask, kernel
         )
         return out.reshape(-1, out.shape[-1]).index_select(0, self.place), lse.reshape(-1).index_select(0, self.place)
 
     def pull_back(
-        self, inputs: tuple[Tensor, ...], lse: Tensor, sums: Tensor, scratch: _Scratch, kernel: BlockKernel
+        self, inputs: tuple[Tensor, ...], lse: Tensor, sums: Tensor, scratch: _BackwardScratch, kernel: BlockKernel
     ) -> None:
         """Add the gradients of q, k and v to sums (3, S, D): inputs q, k, v, out, g (S, D), lse (S)."""
-        q, k, v, out, g = (scratch.rows(f"input {n}", x, self.source)[None] for n, x in enumerate(inputs))
+        q, k, v, out, g = scratch.sorted(inputs, self.source)
+        torch.index_select(lse, 0, self.source, out=scratch.lse)
         saved = Saved(
             q=queries_of(q, self.piece),
             k=keys_of(k, self.piece),
             v=keys_of(v, self.piece),
             out=queries_of(out, self.piece),
-            lse=queries_of(scratch.rows("lse", lse, self.source)[None, :, None], self.piece).squeeze(-1),
+            lse=queries_of(scratch.lse[None, :, None], self.piece).squeeze(-1),
         )
         dq, *dkv = block_backward(queries_of(g, self.piece), saved, self.mask, kernel)
-        sums[0] += scratch.rows("dq", dq.reshape(-1, dq.shape[-1]), self.place)
+        sums[0] += torch.index_select(dq.reshape(-1, dq.shape[-1]), 0, self.place, out=scratch.dq)
         for total, runs in zip(sums[1:].unbind(), dkv, strict=True):
-            grad = scratch.zeros("sorted", len(self.source), total)
-            add_overlapping(grad[None], runs, self.piece)
-            total.add_(scratch.rows("placed", grad, self.place + self.piece.start))
+            add_overlapping(scratch.added.zero_()[None], runs, self.piece)
+            total.add_(torch.index_select(scratch.added, 0, self.place + self.piece.start, out=scratch.dk))
 
 
 def sort_by_bucket(ids: Tensor) -> Tensor:
@@ -226,8 +251,8 @@ def sort_by_bucket(ids: Tensor) -> Tensor:
     return keys.to(torch.int32).sort(dim=-1).values
 
 
-def _rounds(tokens: Tensor, buckets: int, earlier: int, like: Tensor) -> Iterator[_Order]:
-    """Yield the order of each round for the sorted tokens of a group of heads, (G, rounds, T)."""
+def _orders(tokens: Tensor, buckets: int, earlier: int, like: Tensor) -> Callable[[int], _Order]:
+    """Return what yields the order of a round, for the sorted tokens of a group of heads, (G, rounds, T)."""
     G, rounds, T = tokens.shape
     piece = _blocks(G * T, earlier)
     band = band_mask(piece, earlier + 1, like)
@@ -240,10 +265,13 @@ def _rounds(tokens: Tensor, buckets: int, earlier: int, like: Tensor) -> Iterato
     place = torch.empty_like(order, dtype=torch.long)
     place.scatter_(1, order.long(), torch.arange(G * T, device=tokens.device).expand(rounds, -1))
     sources = pad(order, padding).unbind()
-    for r in alike(range(rounds)):
+
+    def order_of(r: int) -> _Order:
         labels = label[r][None, :, None]
         same = queries_of(labels, piece) == keys_of(labels, piece).mT
-        yield _Order(source=sources[r], place=place[r], mask=torch.where(same, band, -math.inf), piece=piece)
+        return _Order(source=sources[r], place=place[r], mask=torch.where(same, band, -math.inf), piece=piece)
+
+    return order_of
 
 
 def _blocks(tokens: int, earlier: int) -> Piece:

@@ -1,9 +1,9 @@
 """Loops over groups of heads, whose rounds are alike: the same operators on the same sizes.
 
 Kernels work on a few heads at a time, so that what they need in between stays in cache, or small. A trace of a model
-(``lab/traces/``) runs two rounds of such a loop: the first as itself, the second for all that follow, which find in
-memory what a round before them left; or one, where a round leaves nothing. It must be told which loops these are; and
-every round must write its results in place: a list of them would come out too short.
+(``lab/traces/``) runs one round of such a loop and counts it for all. It must be told which loops these are. A round
+writes its results in place, for a list of them would come out too short, and leaves nothing behind that adds to the
+peak of the next one: scratch that rounds share is made before, and the names of a round are those of a function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REPEATING: ContextVar[Repeating | None] = ContextVar("wattention_repeating", de
 
 @contextmanager
 def rounds_counted_by(repeating: Repeating) -> Iterator[None]:
-    """Run one or two rounds of every loop over :func:`alike`, and let them count for all."""
+    """Run one round of every loop over :func:`alike`, and let it count for all."""
     token = _REPEATING.set(repeating)
     try:
         yield
@@ -39,23 +39,14 @@ def rounds_counted_by(repeating: Repeating) -> Iterator[None]:
         _REPEATING.reset(token)
 
 
-def alike(rounds: Sequence[Round], *, leave_nothing: bool = False) -> Iterator[Round]:
-    """Yield the rounds of a loop that all run the same operators on the same sizes and write in place.
-
-    Where a round leaves nothing behind that adds to the peak of the next one (its body is a function, whose variables
-    end with it), one round tells as much as two.
-    """
+def alike(rounds: Sequence[Round]) -> Iterator[Round]:
+    """Yield the rounds of a loop that all run the same operators on the same sizes and write in place."""
     repeating = _REPEATING.get()
-    if repeating is not None and leave_nothing:
-        with repeating(len(rounds)):
-            yield rounds[0]
-        return
-    if repeating is None or len(rounds) < 3:
+    if repeating is None or len(rounds) < 2:
         yield from rounds
         return
-    yield rounds[0]
-    with repeating(len(rounds) - 1):
-        yield rounds[1]
+    with repeating(len(rounds)):
+        yield rounds[0]
 
 
 def in_one_row(x: Tensor) -> Tensor:
@@ -66,15 +57,15 @@ def in_one_row(x: Tensor) -> Tensor:
     return x if on_cpu(x) else x.reshape(1, -1, *x.shape[2:])
 
 
-def groups_of_heads(x: Tensor, tokens: int, *, leave_nothing: bool = True) -> Iterator[tuple[int, slice]]:
-    """Yield the indices (row, heads) of the parts of x (B, H, ...) to work on at a time.
+def groups_of_heads(x: Tensor, tokens: int) -> Iterator[tuple[int, slice]]:
+    """Yield the indices (row, heads) of the parts of x (B, H, ...) to work on at a time, in rounds that are alike.
 
     ``tokens`` of each head are worked on: on a CPU as many heads as its cache holds, elsewhere as many as fill a device
-    without much memory for what is between. ``leave_nothing`` is as in :func:`alike`.
+    without much memory for what is between.
     """
     B, H = x.shape[:2]
     group = heads_at_a_time(H, tokens, on_cpu=on_cpu(x))
-    for first in alike(range(0, B * H, group), leave_nothing=leave_nothing):
+    for first in alike(range(0, B * H, group)):
         yield first // H, slice(first % H, first % H + group)
 
 
