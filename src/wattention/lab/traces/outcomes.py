@@ -18,6 +18,7 @@ import torch._meta_registrations  # the meta kernels that torch writes in Python
 from torch import Tensor
 
 from wattention.lab.traces.described import Described
+from wattention.lab.traces.views import Views, views_of
 
 Examine = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
 """What else to tell of a call from its sizes: (operator, args, kwargs, result), tensors as their descriptions."""
@@ -56,13 +57,19 @@ def outcome(func: Any, call: Call, named: Named, examine: Examine | None) -> tup
     Raises:
         NotImplementedError: for what descriptions do not tell; else whatever the operator raises.
     """
-    results = _under_other_names(func, call, named) if _cares_for_no_size(func) else None
+    args, kwargs = [_plain(value) for value in call], {name: _plain(value) for name, value in named}
+    views = None if kwargs else views_of(func, args)
+    results = _under_other_names(func, call, named) if views is None and _cares_for_no_size(func) else _shared(views)
     if results is None:
         results = _asked(func, call, named)
-    if examine is None:
-        return results, None
-    args, kwargs = [_plain(value) for value in call], {name: _plain(value) for name, value in named}
-    return results, examine(func, args, kwargs, _plain(results))
+    return results, None if examine is None else examine(func, args, kwargs, _plain(results))
+
+
+def _shared(views: Views | None) -> Any:
+    """Make results of what shares the storage of the first argument."""
+    if isinstance(views, Described):
+        return Result(views, views.alone, 0, False)
+    return None if views is None else tuple([Result(view, view.alone, 0, False) for view in views])
 
 
 def _plain(value: Any) -> Any:
