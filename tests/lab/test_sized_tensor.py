@@ -70,11 +70,21 @@ FUNCTIONS = {
     "in place": lambda x, y: x.add_(1).exp_(),
     "a view of a view": lambda x, y: x.unsqueeze(0).transpose(0, -1)[..., :1],
     "half": lambda x, y: x.to(torch.bfloat16) + 1.0,
+    "copy": lambda x, y: x.clone(),
+    "copy in place": lambda x, y: x.copy_(y),
+    "like another": lambda x, y: torch.full_like(x, 2.0),
+    "zero": lambda x, y: x.zero_(),
+    "sort": lambda x, y: x.sort(dim=0).indices,
+    "largest": lambda x, y: x.argmax(dim=-1, keepdim=True),
+    "sum up to": lambda x, y: x.cumsum(0),
+    "gather": lambda x, y: x.gather(0, torch.zeros_like(x, dtype=torch.long)),
+    "scatter": lambda x, y: x.scatter_add_(0, torch.zeros_like(y, dtype=torch.long), torch.ones_like(y)),
+    "rows": lambda x, y: x.index_select(0, torch.zeros(7, dtype=torch.long)),
     "joined": lambda x, y: torch.cat([x, x], dim=-1),
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SHAPES, ORDERS, st.sampled_from(sorted(FUNCTIONS)), st.booleans())
 def test_results_are_described_as_real_ones(shape: tuple[int, ...], order: Any, name: str, expanded: bool) -> None:
     permutation = list(range(len(shape)))

@@ -140,10 +140,13 @@ def _results(out: Any, metas: list[Tensor]) -> Any:
 # --- names in place of sizes ------------------------------------------------------------------------------------------
 
 _BY_ROWS_OR_PRODUCTS = frozenset(
-    {"mm", "addmm", "bmm", "baddbmm", "embedding", "native_layer_norm", "native_layer_norm_backward", "_log_softmax",
-     "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "nll_loss_forward", "nll_loss_backward",
-     "sum", "logsumexp"}
+    {"mm", "addmm", "bmm", "baddbmm", "embedding", "embedding_dense_backward", "native_layer_norm",
+     "native_layer_norm_backward", "_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data",
+     "nll_loss_forward", "nll_loss_backward", "sum", "logsumexp", "argmax", "sort", "cumsum", "gather", "scatter",
+     "scatter_add", "index_select", "tril", "copy", "clone", "_to_copy", "zero", "fill", "empty_like", "zeros_like",
+     "ones_like", "full_like"}
 )  # fmt: skip
+"""Also in place, where the name ends with a dash."""
 _NAMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079)
 """Large prime numbers, so that no size is a product of others by accident."""
 _SMALL = 8
@@ -157,7 +160,8 @@ class _CannotBeNamedError(Exception):
 @cache
 def _cares_for_no_size(func: Any) -> bool:
     """Whether other sizes, equal where these are equal, give the same result with those in their place."""
-    return torch.Tag.pointwise in func.tags or func._schema.name.removeprefix("aten::") in _BY_ROWS_OR_PRODUCTS
+    name = func._schema.name.removeprefix("aten::")
+    return torch.Tag.pointwise in func.tags or name in _BY_ROWS_OR_PRODUCTS or name.rstrip("_") in _BY_ROWS_OR_PRODUCTS
 
 
 def _under_other_names(func: Any, call: Call, named: Named) -> Any:
