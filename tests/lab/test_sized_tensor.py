@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wattention.core.operators import StepTrace
 from wattention.core.specs import ModelSpec
-from wattention.lab.traces import runs
+from wattention.lab.traces import runs, tracing
 from wattention.lab.traces.operator_facts import operator_facts
 from wattention.lab.traces.runs import Run, logs_of
 from wattention.lab.traces.sized_tensor import SizedTensor, SizesOnly
@@ -54,6 +54,25 @@ def test_a_trace_is_the_one_of_torch_s_fake_tensors_running_every_round(
     assert quick == whole
 
 
+@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize(("target", "precision"), [("cpu", "float32"), ("cuda", "bfloat16")])
+@pytest.mark.parametrize(("tokens", "batch"), [(768, 8), (3000, 3), (1024, 1)])
+def test_no_mechanism_needs_torch_s_fake_tensors(
+    name: str, target: str, precision: Any, tokens: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> FakeTensorMode:
+        raise AssertionError("tensors with sizes alone were not enough")
+
+    monkeypatch.setattr(tracing, "FakeTensorMode", refused)
+    mechanism = MECHANISMS.load(name)
+    for workload in ("train", "decode"):
+        found = trace(
+            workload, ModelSpec.preset("gpt2", context=4096), mechanism, mechanism.config(), tokens=tokens, batch=batch,
+            precision=precision, target=target,
+        )  # fmt: skip
+        assert not found.marks
+
+
 SHAPES = st.lists(st.sampled_from([1, 2, 5, 9, 16, 33]), min_size=1, max_size=4).map(tuple)
 ORDERS = st.randoms(use_true_random=False)
 FUNCTIONS = {
@@ -76,7 +95,6 @@ FUNCTIONS = {
     "zero": lambda x, y: x.zero_(),
     "sort": lambda x, y: x.sort(dim=0).indices,
     "largest": lambda x, y: x.argmax(dim=-1, keepdim=True),
-    "sum up to": lambda x, y: x.cumsum(0),
     "gather": lambda x, y: x.gather(0, torch.zeros_like(x, dtype=torch.long)),
     "scatter": lambda x, y: x.scatter_add_(0, torch.zeros_like(y, dtype=torch.long), torch.ones_like(y)),
     "rows": lambda x, y: x.index_select(0, torch.zeros(7, dtype=torch.long)),

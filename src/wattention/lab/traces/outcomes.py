@@ -142,7 +142,7 @@ def _results(out: Any, metas: list[Tensor]) -> Any:
 _BY_ROWS_OR_PRODUCTS = frozenset(
     {"mm", "addmm", "bmm", "baddbmm", "embedding", "embedding_dense_backward", "native_layer_norm",
      "native_layer_norm_backward", "_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data",
-     "nll_loss_forward", "nll_loss_backward", "sum", "logsumexp", "argmax", "sort", "cumsum", "gather", "scatter",
+     "nll_loss_forward", "nll_loss_backward", "sum", "logsumexp", "argmax", "sort", "gather", "scatter",
      "scatter_add", "index_select", "tril", "copy", "clone", "_to_copy", "zero", "fill", "empty_like", "zeros_like",
      "ones_like", "full_like"}
 )  # fmt: skip
@@ -173,7 +173,7 @@ def _under_other_names(func: Any, call: Call, named: Named) -> Any:
         named = tuple([(name, _renamed(value, names, only_types)) for name, value in named])
         results = _asked_by_name(func, call, named)
         return _sized(results, {name: size for size, name in names.items()})
-    except _CannotBeNamedError:
+    except (_CannotBeNamedError, RuntimeError):  # the operator refuses, or the names are too large for it
         return None
 
 
