@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -110,6 +112,43 @@ def test_each_probe_calls_one_operator_of_the_name_it_bears(monkeypatch: pytest.
         assert (timing.operator, timing.dtype, timing.operands) == (operator, dtype, operands)
         assert timing.seconds > 0
         assert len(timing.sizes) == len(timing.axes)
+
+
+@pytest.mark.parametrize(("beside_s", "expected"), [(0.001, 1.0), (0.03, 1.0), (0.2, 0.3)])
+def test_probes_share_the_time_and_a_slow_machine_leaves_out_no_more_than_it_must(
+    monkeypatch: pytest.MonkeyPatch, beside_s: float, expected: float
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(operators.time, "perf_counter", lambda: clock[0])
+
+    def timed(probe: object, *, budget_s: float) -> object:
+        clock[0] += beside_s + budget_s
+        return probe
+
+    monkeypatch.setattr(operators, "time_probe", timed)
+    probes = len(list(all_probes()))
+    found = operators.time_operators(budget_s=0.06 * probes)
+    assert len(found) >= int(expected * probes * 0.95)
+    assert clock[0] == pytest.approx(0.06 * probes, rel=0.05)
+
+
+def test_what_takes_long_is_called_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = next(iter(all_probes()))
+    clock, calls = [0.0], [0]
+    monkeypatch.setattr(operators.time, "perf_counter", lambda: clock[0])
+
+    def build() -> Callable[[], None]:
+        call = probe.build()
+
+        def slow() -> None:
+            call()
+            calls[0] += 1
+            clock[0] += 0.2
+
+        return slow
+
+    assert time_probe(replace(probe, build=build), budget_s=10.0).seconds == pytest.approx(0.2)
+    assert calls == [2]
 
 
 def test_levels_grow_outwards_and_slow_down() -> None:

@@ -13,7 +13,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle, groupby, islice
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -37,6 +38,9 @@ LEAST_COPIES, MOST_COPIES = 3, 32
 STREAMED_BYTES = 2**28
 """Of all sets of operands that are read from main memory, and of what is touched before: more than any cache holds."""
 LEAST_SAMPLES, MOST_SAMPLES = 3, 25
+LEAST_BUDGET_S = 2e-3
+LONG_S = 0.1
+"""A call that takes so long is timed once more, with the same operands, and no more often."""
 AXES = {
     "product": ("batch", "m", "n", "k"),
     "attention": ("copies", "queries", "keys", "head_dim"),
@@ -77,7 +81,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def time_operators(
     *, budget_s: float, on_progress: Callable[[float], None] = lambda share: None
 ) -> list[OperatorTiming]:
-    """Time every probe within a budget of seconds, spread evenly; the first size of each operator comes first.
+    """Time every probe within a budget of seconds, spread evenly.
+
+    What a probe takes beside its samples (to make operands, and the fewest calls of what is slow) is known from those
+    before it, and leaves so much less for the samples of the next ones.
 
     Args:
         budget_s: seconds to spend; probes that would start after it are left out.
@@ -85,39 +92,53 @@ def time_operators(
     """
     probes = list(_interleaved(memory_probes(), product_probes(), attention_probes(), streamed_probes()))
     start, found = time.perf_counter(), []
+    beside_s = 0.0
     for done, probe in enumerate(probes):
-        left = budget_s - (time.perf_counter() - start)
+        begin = time.perf_counter()
+        left = budget_s - (begin - start)
         if left <= 0:
             break
-        found.append(time_probe(probe, budget_s=max(2e-3, 0.8 * left / (len(probes) - done))))
+        samples_s = max(LEAST_BUDGET_S, left / (len(probes) - done) - beside_s / max(1, done))
+        found.append(time_probe(probe, budget_s=samples_s))
+        beside_s += max(0.0, time.perf_counter() - begin - samples_s)
         on_progress((done + 1) / len(probes))
     return found
 
 
 def _interleaved(*groups: Iterable[Probe]) -> Iterator[Probe]:
-    """Yield all probes, groups in turn, so that a slow moment of the machine does not hit one kind alone."""
-    lists = [list(group) for group in groups]
+    """Yield all probes, groups and their dtypes in turn.
+
+    So a slow moment of the machine does not hit one kind alone, and a dtype that is slow throughout is met early.
+    """
+    lists = [list(part) for group in groups for _, part in groupby(group, key=attrgetter("dtype"))]
     places = [((i + 0.5) / len(group), number, i) for number, group in enumerate(lists) for i in range(len(group))]
     for _, number, index in sorted(places):
         yield lists[number][index]
 
 
 def time_probe(probe: Probe, *, budget_s: float) -> OperatorTiming:
-    """Time one probe; at least :data:`LEAST_SAMPLES` calls, whatever the budget."""
+    """Time one probe; at least :data:`LEAST_SAMPLES` calls, whatever the budget, or one that is long."""
     first = probe.build()
+    begin = time.perf_counter()
     with _Watch() as watch:
         first()
+    long = time.perf_counter() - begin > LONG_S
     (facts,) = watch.seen
-    streamed = probe.operands == "main"
-    pool, most = (STREAMED_BYTES, MOST_SAMPLES) if streamed else (POOL_BYTES, MOST_COPIES)
-    copies = max(LEAST_COPIES, min(most, pool // max(1, watch.operand_bytes)))
-    calls = [first, *(probe.build() for _ in range(copies - 1))]
-    samples = time_each_once(calls) if streamed else time_calls(calls, budget_s=budget_s)
+    samples = [_seconds_of(first)] if long else _samples(probe, first, watch.operand_bytes, budget_s)
     axes, sizes = _axes_of(facts)
     return OperatorTiming(
         operator=probe.operator, dtype=probe.dtype, axes=axes, sizes=sizes, flop=facts.flop,
         seconds=statistics.median(samples), operands=probe.operands,
     )  # fmt: skip
+
+
+def _samples(probe: Probe, first: Call, operand_bytes: int, budget_s: float) -> list[float]:
+    """Time calls on as many sets of operands as tell where those of a step lie."""
+    streamed = probe.operands == "main"
+    pool, most = (STREAMED_BYTES, MOST_SAMPLES) if streamed else (POOL_BYTES, MOST_COPIES)
+    copies = max(LEAST_COPIES, min(most, pool // max(1, operand_bytes)))
+    calls = [first, *(probe.build() for _ in range(copies - 1))]
+    return time_each_once(calls) if streamed else time_calls(calls, budget_s=budget_s)
 
 
 def _axes_of(facts: OperatorFacts) -> tuple[tuple[str, ...], tuple[float, ...]]:
