@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from wattention.core.run_spec import RunSpec
 from wattention.core.specs import DataSpec
 from wattention.data.batches import Batches, TextBatches
 from wattention.data.recall import RecallBatches
 from wattention.data.tokens import load_data
+
+
+def batches_of_run(run: RunSpec, *, order_seed: int) -> Batches:
+    """Return the batches that a run trains on, in the order of a seed; errors as :func:`open_batches`."""
+    return open_batches(
+        run.data,
+        vocabulary=run.model.vocabulary,
+        batch=run.training.batch,
+        tokens=run.training.tokens or run.model.context,
+        order_seed=order_seed,
+    )
 
 
 def open_batches(spec: DataSpec, *, vocabulary: int, batch: int, tokens: int, order_seed: int) -> Batches:

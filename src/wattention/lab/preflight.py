@@ -10,7 +10,7 @@ import torch
 from wattention.core.errors import UnsupportedError, UserError
 from wattention.core.run_spec import RunSpec
 from wattention.core.shapes import AttentionShape
-from wattention.data.task import open_batches
+from wattention.data.task import batches_of_run
 from wattention.lab.parallel.rows import uneven_batch
 from wattention.lab.quality.preflight import check_quality
 from wattention.mechanisms.base import MECHANISMS
@@ -38,14 +38,7 @@ def check_run(run: RunSpec, *, here: bool = True) -> None:
                 mechanism.build(shape, config, run.model.dropout)
         except UnsupportedError:
             continue
-    batches = open_batches(
-        run.data,
-        vocabulary=run.model.vocabulary,
-        batch=run.training.batch,
-        tokens=run.training.tokens or run.model.context,
-        order_seed=run.seed,
-    )
-    check_quality(run, batches)
+    check_quality(run, batches_of_run(run, order_seed=run.seed))
 
 
 def _check_ranks(run: RunSpec) -> None:

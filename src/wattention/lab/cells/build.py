@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wattention.core.run_spec import CellSpec
-from wattention.data.task import open_batches
+from wattention.data.task import batches_of_run
 from wattention.lab.parallel.one_process import ALONE, OneProcess
 from wattention.lab.training import Trainer
 from wattention.mechanisms.base import Mechanism, MechanismConfig
@@ -12,13 +12,6 @@ from wattention.model.gpt2 import GPT2
 
 def build_trainer(cell: CellSpec, mechanism: Mechanism, config: MechanismConfig, spread: OneProcess = ALONE) -> Trainer:
     """Build data, model and optimiser of a training cell."""
-    run, spec = cell.run, cell.training
-    batches = open_batches(
-        run.data,
-        vocabulary=run.model.vocabulary,
-        batch=spec.batch,
-        tokens=spec.tokens or run.model.context,
-        order_seed=cell.seed,
-    )
+    batches = batches_of_run(cell.run, order_seed=cell.seed)
     model = GPT2(cell.model, mechanism, config, seed=cell.seed)
-    return Trainer(model, batches, spec, device=run.device, spread=spread)
+    return Trainer(model, batches, cell.training, device=cell.run.device, spread=spread)

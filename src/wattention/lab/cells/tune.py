@@ -18,7 +18,7 @@ from wattention.core.records import Phase
 from wattention.core.run_spec import CellSpec, RunSpec
 from wattention.core.specs import TrainingSpec
 from wattention.data.batches import Batches
-from wattention.data.task import open_batches
+from wattention.data.task import batches_of_run
 from wattention.lab.cells.findings import Findings, load_choice
 from wattention.lab.phases.stage import ReportProgress, Stage
 from wattention.lab.phases.stretches import Stretches
@@ -88,14 +88,7 @@ def open_validated_batches(cell: CellSpec) -> Batches:
 
     Errors: ``UserError`` when too little held-out text is left to judge rates by.
     """
-    run = cell.run
-    batches = open_batches(
-        run.data,
-        vocabulary=run.model.vocabulary,
-        batch=run.training.batch,
-        tokens=run.training.tokens or run.model.context,
-        order_seed=cell.seed,
-    )
+    batches = batches_of_run(cell.run, order_seed=cell.seed)
     check_validation(batches)
     return batches
 
